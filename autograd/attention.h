@@ -1,0 +1,22 @@
+// Causal attention as one operation, and the same composed from elementary ones. What it computes: core/attention.h.
+#pragma once
+
+#include "autograd/tape.h"
+#include "core/attention.h"
+
+namespace sextant {
+
+struct AttentionArguments {
+  Variable q;     // [B, T, H, D]
+  Variable k, v;  // [B, S, H, D], S >= T: the queries are the last T of S positions
+  Variable bias;  // [H, >= S] or undefined
+  Variable gate;  // [B, S, H] f64 prefix sums F, or undefined
+  double scale = 1.0;
+  TileTransport* transport = nullptr;  // with the Variables it reads, so that the tape knows about them:
+  std::array<Variable, 3> transport_inputs{};
+};
+
+Variable attention(const AttentionArguments& arguments);           // [B, T, H, D]
+Variable attention_composed(const AttentionArguments& arguments);  // the same through [B, H, T, S] scores; takes no transport
+
+}  // namespace sextant

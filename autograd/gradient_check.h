@@ -1,0 +1,69 @@
+// Checks of hand-written gradients: central differences in f64, entry by entry or along random directions, and the registry of what `sextant audit` checks.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "autograd/tape.h"
+
+namespace sextant {
+
+using TapeFunction = std::function<Variable(Tape&, std::span<const Variable>)>;
+
+struct GradientCheck {
+  double worst_error = 0;  // |analytic - numeric|, less what rounding explains, over the largest gradient of the same input
+  int input = -1;          // where: which input, which entry
+  int64_t index = -1;
+  double analytic = 0, numeric = 0;
+  bool repeatable = true;  // two backward passes gave the same bits
+  int64_t entries = 0;     // how many were compared
+  std::string text() const;
+};
+
+struct GradientCheckOptions {
+  double step = 0;                      // 0: chosen from the entry's size
+  int64_t entries_per_input = 1 << 30;  // larger inputs are sampled
+  uint64_t seed = 1;
+};
+
+// Checks d<w, f(inputs)>/d inputs for a fixed random w against central differences. The inputs must be f64 (throws Error on f32: its rounding
+// hides wrong gradients).
+GradientCheck check_gradients(const TapeFunction& function, std::span<const Tensor> inputs, const GradientCheckOptions& options = {});
+
+// The same along `directions` random directions of all inputs together: for large shapes.
+GradientCheck check_directional(const TapeFunction& function, std::span<const Tensor> inputs, int directions, uint64_t seed = 1);
+
+// Largest |a - b| / max(1, |a|, |b|) over the values and the gradients of two functions that should be the same.
+double worst_difference(const TapeFunction& a, const TapeFunction& b, std::span<const Tensor> inputs, uint64_t seed = 1);
+
+// ---- what `audit` runs: registering a case is what includes it -----------------------------------------------------
+
+struct AuditCase {
+  std::string label;           // "ordinary", "zero", "huge", ...
+  std::vector<Tensor> inputs;  // f64
+  TapeFunction function;
+  TapeFunction composed;  // may be empty
+  bool differentiable_here = true;  // false where finite differences do not apply (kinks, overflow): then only finiteness or the twin is checked
+};
+
+struct AuditEntry {
+  std::string name, family;
+  std::function<std::vector<AuditCase>(Arena&)> cases;
+};
+
+const std::vector<AuditEntry>& audit_entries();
+struct RegisterAudit {
+  RegisterAudit(std::string name, std::string family, std::function<std::vector<AuditCase>(Arena&)> cases);
+};
+// AUDIT(gelu, "elementwise") { return {...}; }   with `arena` in scope
+#define AUDIT(name, family)                                                                    \
+  static std::vector<::sextant::AuditCase> audit_cases_##name(::sextant::Arena& arena);        \
+  static const ::sextant::RegisterAudit register_audit_##name(#name, family, audit_cases_##name); \
+  static std::vector<::sextant::AuditCase> audit_cases_##name([[maybe_unused]] ::sextant::Arena& arena)
+
+// Inputs for cases, f64, from fixed random numbers.
+Tensor sample(Arena& arena, const Shape& shape, double scale = 1.0, uint64_t seed = 7);
+Tensor positive_sample(Arena& arena, const Shape& shape, double scale = 1.0, uint64_t seed = 7);
+
+}  // namespace sextant

@@ -1,0 +1,56 @@
+// Parallel loops over fixed chunks. The chunk boundaries depend on the problem alone, never on the number of threads, and
+// whoever reduces over chunks does so in their order: hence the same bits for any number of threads.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace sextant {
+
+int threads();              // how many threads loops use; all the machine's at start
+void set_threads(int count);  // throws Error unless 1 <= count <= 1024
+
+// ThreadSanitizer knows nothing of libgomp, which is not built for it. Told where threads fork and join, and kept out of the
+// function through which the compiler hands them the loop's variables, it raises no false alarm and still sees races within f.
+#ifdef __SANITIZE_THREAD__
+extern "C" void __tsan_acquire(void* order);
+extern "C" void __tsan_release(void* order);
+#define SEXTANT_HIDDEN_FROM_TSAN __attribute__((no_sanitize("thread")))
+#else
+#define SEXTANT_HIDDEN_FROM_TSAN
+#endif
+
+// f(chunk) for each chunk in [0, chunks). f must not throw, and writes only what belongs to its chunk.
+template <class F>
+SEXTANT_HIDDEN_FROM_TSAN void parallel_chunks(int64_t chunks, F&& f) {
+  if (chunks <= 1 || threads() == 1 || omp_in_parallel()) {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) f(chunk);
+    return;
+  }
+#ifndef __SANITIZE_THREAD__
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads())
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) f(chunk);
+#else
+  uint64_t fork = 0, join = 0;
+  __tsan_release(&fork);
+#pragma omp parallel num_threads(threads())
+  {
+    __tsan_acquire(&fork);
+#pragma omp for schedule(dynamic, 1) nowait
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) f(chunk);
+    __tsan_release(&join);
+  }
+  __tsan_acquire(&join);
+#endif
+}
+
+// f(begin, end) over [0, count) in chunks of `grain`.
+template <class F>
+void parallel_ranges(int64_t count, int64_t grain, F&& f) {
+  const int64_t chunks = (count + grain - 1) / grain;
+  parallel_chunks(chunks, [&](int64_t chunk) { f(chunk * grain, std::min(count, (chunk + 1) * grain)); });
+}
+
+}  // namespace sextant

@@ -1,0 +1,61 @@
+// The inner loops of core/rotation.cpp: one table of functions for each instruction set.
+#pragma once
+
+#include <stdint.h>
+
+namespace sextant {
+
+// For each of `rows` rows of `dim` numbers (the heads of one token): y (+)= R(+-angle) x, pair by pair. Strides are in elements; a phasor
+// stride of 0 uses one row of phasors for all.
+template <class T>
+struct RotateRows {
+  int64_t rows, dim;
+  const T* x;
+  int64_t x_row;
+  const T* phasors;
+  int64_t phasor_row;
+  T* y;
+  int64_t y_row;
+  bool backwards;   // by -angle
+  bool accumulate;  // y += instead of y =
+};
+
+// The same (interleaved, one row of phasors), followed by a mixing of the slots of Jordan chains:
+//   y[d] (+)= sum_{s < order} weights[s][d] z[d + s shift],  z = R(+-angle) x,  shift = 2 or -2
+// and, for a unipotent block in the last two coordinates, y[dim - 2] += block z[dim - 1] (shift 2) or y[dim - 1] += block z[dim - 2] (shift -2).
+template <class T>
+struct ChainRows {
+  int64_t rows, dim, order;
+  const T* x;
+  int64_t x_row;
+  const T* phasors;
+  const T* weights;  // [order, dim], 0 where d + s shift would leave d's chain
+  int64_t shift;
+  T block;  // 0: none
+  T* y;
+  int64_t y_row;
+  bool backwards, accumulate;
+  T* scratch;  // z with 2 (order - 1) numbers of room on either side
+};
+
+template <class T>
+struct RotationTable {
+  void (*interleaved)(const RotateRows<T>& rows);
+  void (*half)(const RotateRows<T>& rows);
+  void (*chains)(const ChainRows<T>& rows);
+};
+
+namespace isa_plain {
+const RotationTable<float>& rotation_table(float);
+const RotationTable<double>& rotation_table(double);
+}  // namespace isa_plain
+namespace isa_avx2 {
+const RotationTable<float>& rotation_table(float);
+const RotationTable<double>& rotation_table(double);
+}  // namespace isa_avx2
+namespace isa_avx512 {
+const RotationTable<float>& rotation_table(float);
+const RotationTable<double>& rotation_table(double);
+}  // namespace isa_avx512
+
+}  // namespace sextant

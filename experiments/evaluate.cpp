@@ -1,0 +1,197 @@
+#include "experiments/evaluate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numbers>
+
+#include "core/error.h"
+#include "data/batch.h"
+#include "experiments/memory.h"
+#include "nn/generation.h"
+
+namespace sextant {
+
+using nlohmann::json;
+
+namespace {
+
+void check(const Transformer& model, const Corpus& corpus, const EvaluateOptions& options) {
+  require(model.config().vocab == corpus.vocabulary(), "{}: {} has a vocabulary of {}, the model one of {}; it was trained on {}", corpus.name(),
+          corpus.name(), corpus.vocabulary(), model.config().vocab, model.config().data);
+  const int64_t size = corpus.size(options.split);
+  for (const int64_t length : options.lengths)
+    require(size > length, "length {}: the {} split of {} has {} tokens, and a window of {} needs {}", length, name_of(options.split), corpus.name(),
+            size, length, length + 1);
+}
+
+struct WindowLoss {
+  double all, last;  // mean nats over all positions and over the last quarter
+};
+
+WindowLoss window_loss(Transformer& model, Tape& tape, const Corpus& corpus, const EvaluateOptions& options, int64_t offset,
+                       std::vector<int32_t>& tokens) {
+  corpus.read(options.split, offset, tokens);
+  const std::vector<double> losses = sequence_losses(model, tape, tokens, options.piece);
+  tape.reset();
+  const size_t last = std::max<size_t>(1, losses.size() / 4);
+  WindowLoss sums{0, 0};
+  for (size_t t = 0; t < losses.size(); ++t) {
+    sums.all += losses[t];
+    if (t + last >= losses.size()) sums.last += losses[t];
+  }
+  return {sums.all / static_cast<double>(losses.size()), sums.last / static_cast<double>(last)};
+}
+
+LengthResult evaluate_length(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, int64_t length, Progress& progress,
+                             int64_t& done, int64_t total) {
+  const auto start = std::chrono::steady_clock::now();
+  reset_peak_memory();
+  Tape tape;
+  std::vector<int32_t> tokens(static_cast<size_t>(length + 1));
+  LengthResult result{.length = length};
+  double squares = 0;
+  int64_t count = 0;
+  for (const int64_t offset : evaluation_offsets(corpus, options.split, length, options.windows)) {
+    const WindowLoss loss = window_loss(model, tape, corpus, options, offset, tokens);
+    ++count;
+    const double difference = loss.all - result.nats;
+    result.nats += difference / static_cast<double>(count);
+    squares += difference * (loss.all - result.nats);
+    result.last_nats += (loss.last - result.last_nats) / static_cast<double>(count);
+    done += length;
+    progress.update(done, total, fmt::format("evaluating  length {}  window {}/{}  loss {:.4f}", length, count, options.windows, result.nats));
+  }
+  if (count > 1) result.standard_error = std::sqrt(squares / static_cast<double>(count - 1) / static_cast<double>(count));
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.peak_bytes = peak_memory();
+  return result;
+}
+
+void add_sectors(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, Evaluation& evaluation) {
+  const ModelConfig& config = model.config();
+  std::vector<Position*> layers;
+  for (int layer = 0; layer < static_cast<int>(config.layers); ++layer) layers.push_back(&model.position(layer));
+  evaluation.sectors = sector_diagnostics(layers, config.heads, config.context);
+  if (evaluation.sectors.empty() || evaluation.reference.length == 0) return;
+  Progress silent(nullptr);
+  evaluation.leave_one_out = leave_one_out(layers, [&] {
+    int64_t done = 0;
+    return evaluate_length(model, corpus, options, config.context, silent, done, options.windows * config.context).nats;
+  });
+}
+
+json sectors_json(const Evaluation& evaluation) {
+  json list = json::array();
+  for (const SectorDiagnostics& sector : evaluation.sectors) {
+    json row = {{"sector", sector.sector}, {"order", sector.order},   {"mass", sector.mass},
+                {"mass_share", sector.mass_share}, {"energy", sector.energy}, {"energy_share", sector.energy_share},
+                {"centred_energy", sector.centred_energy}, {"cancellation", sector.cancellation}};
+    for (const LeaveOneOut& left : evaluation.leave_one_out)
+      if (left.sector == sector.sector && left.order == sector.order) row["leave_one_out_nats_per_token"] = left.change;
+    list.push_back(row);
+  }
+  return list;
+}
+
+json to_json(const LengthResult& result) {
+  return {{"length", result.length},
+          {"nats_per_token", result.nats},
+          {"standard_error", result.standard_error},
+          {"last_quarter_nats_per_token", result.last_nats},
+          {"bits_per_token", result.bits()},
+          {"perplexity", result.perplexity()},
+          {"ratio_to_training_length", result.ratio},
+          {"seconds", result.seconds},
+          {"peak_bytes", result.peak_bytes}};
+}
+
+}  // namespace
+
+double LengthResult::bits() const { return nats / std::numbers::ln2; }
+double LengthResult::perplexity() const { return std::exp(nats); }
+
+Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, Progress& progress) {
+  check(model, corpus, options);
+  const ModelConfig& config = model.config();
+  Evaluation evaluation{.data = corpus.name(),
+                        .sha256 = corpus.sha256(),
+                        .split = options.split,
+                        .windows = options.windows,
+                        .training_length = config.context,
+                        .position = config.position,
+                        .reference = {},
+                        .lengths = {},
+                        .sectors = {},
+                        .leave_one_out = {}};
+  // Ascending, so that the peak of a length is its own even where the system does not let us reset it; the training length always, as reference.
+  std::vector<int64_t> lengths = options.lengths;
+  const bool reference_fits = corpus.size(options.split) > config.context;
+  if (reference_fits) lengths.push_back(config.context);
+  std::ranges::sort(lengths);
+  lengths.erase(std::ranges::unique(lengths).begin(), lengths.end());
+  int64_t done = 0, total = 0;
+  for (const int64_t length : lengths) total += length * options.windows;
+  for (const int64_t length : lengths) {
+    const LengthResult result = evaluate_length(model, corpus, options, length, progress, done, total);
+    if (length == config.context) evaluation.reference = result;
+    if (std::ranges::count(options.lengths, length) > 0) evaluation.lengths.push_back(result);
+  }
+  progress.finish();
+  for (LengthResult& result : evaluation.lengths)
+    result.ratio = reference_fits ? std::exp(result.nats - evaluation.reference.nats) : std::nan("");
+  if (options.sectors) add_sectors(model, corpus, options, evaluation);
+  return evaluation;
+}
+
+json to_json(const Evaluation& evaluation) {
+  json object = {{"data", evaluation.data},
+                 {"sha256", evaluation.sha256},
+                 {"split", name_of(evaluation.split)},
+                 {"windows", evaluation.windows},
+                 {"training_length", evaluation.training_length},
+                 {"position", evaluation.position},
+                 {"lengths", json::array()}};
+  if (evaluation.reference.length > 0) object["training_length_nats_per_token"] = evaluation.reference.nats;
+  for (const LengthResult& result : evaluation.lengths) object["lengths"].push_back(to_json(result));
+  if (!evaluation.sectors.empty()) object["sectors"] = sectors_json(evaluation);
+  return object;
+}
+
+std::string table(const Evaluation& evaluation) {
+  std::string text = fmt::format("{} ({} split, {} windows), position {}, trained at {} tokens\n\n", evaluation.data, name_of(evaluation.split),
+                                 evaluation.windows, evaluation.position, evaluation.training_length);
+  text += fmt::format("{:>8}  {:>10}  {:>8}  {:>10}  {:>12}  {:>12}  {:>8}  {:>9}\n", "length", "nats/token", "+-", "bits/token", "perplexity",
+                      "ratio", "seconds", "peak");
+  for (const LengthResult& result : evaluation.lengths)
+    text += fmt::format("{:>8}  {:>10.4f}  {:>8.4f}  {:>10.4f}  {:>12.5g}  {:>12.5g}  {:>8.2f}  {:>9}\n", result.length, result.nats,
+                        result.standard_error, result.bits(), result.perplexity(), result.ratio, result.seconds,
+                        bytes_text(static_cast<double>(result.peak_bytes)));
+  return text;
+}
+
+std::string sector_table(const Evaluation& evaluation) {
+  if (evaluation.sectors.empty()) return "";
+  std::string text = fmt::format("{:<8}  {:>5}  {:>11}  {:>10}  {:>11}  {:>12}  {:>14}\n", "sector", "order", "mass", "share", "energy", "cancellation",
+                                 "left out, nats");
+  for (const json& row : sectors_json(evaluation))
+    text += fmt::format("{:<8}  {:>5}  {:>11.4g}  {:>9.1f}%  {:>11.4g}  {:>12.4g}  {:>+14.5f}\n", row.at("sector").get<std::string>(),
+                        row.at("order").get<int>(), row.at("mass").get<double>(), 100 * row.at("mass_share").get<double>(),
+                        row.at("energy").get<double>(), row.at("cancellation").get<double>(), row.value("leave_one_out_nats_per_token", 0.0));
+  return text;
+}
+
+std::vector<int64_t> default_lengths(const Corpus& corpus, Split split, int64_t context) {
+  std::vector<int64_t> lengths;
+  for (int64_t factor = 1; factor <= 32; factor *= 2)
+    if (corpus.size(split) > context * factor) lengths.push_back(context * factor);
+  require(!lengths.empty(), "the {} split of {} has {} tokens, and a window of the training length {} needs {}", name_of(split), corpus.name(),
+          corpus.size(split), context, context + 1);
+  return lengths;
+}
+
+Split held_out_split(const Corpus& corpus) {
+  return corpus.size(Split::validation) > 0 ? Split::validation : Split::test;
+}
+
+}  // namespace sextant

@@ -1,0 +1,139 @@
+#include "experiments/plot.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "data/process.h"
+
+namespace sextant {
+
+namespace {
+
+// Told apart by colour-blind readers (Okabe & Ito), and by point shape and dash in print.
+constexpr std::array<const char*, 8> colours = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D31"};
+constexpr std::array<int, 8> shapes = {7, 5, 9, 11, 13, 6, 4, 8};
+
+std::string quoted(const std::string& text) {  // a gnuplot string in single quotes
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? std::string("''") : std::string(1, c == '\n' ? ' ' : c);
+  return result + "'";
+}
+
+std::string data_block(const Series& series, size_t number) {
+  std::string block = fmt::format("$data{} << EOD\n", number);
+  for (size_t i = 0; i < series.x.size(); ++i) {
+    const double spread = series.spread.empty() ? 0 : series.spread[i];
+    block += std::isfinite(series.y[i]) ? fmt::format("{} {} {}\n", series.x[i], series.y[i], spread) : "\n";
+  }
+  return block + "EOD\n";
+}
+
+std::string style(const Series& series, size_t number) {
+  const size_t look = number % colours.size();
+  const int dash = 1 + static_cast<int>(number / colours.size()) % 4;
+  const std::string line = fmt::format("lc rgb '{}' lw 2 dt {}", colours[look], dash);
+  return series.points ? fmt::format("with linespoints {} pt {} ps 0.7", line, shapes[look]) : "with lines " + line;
+}
+
+std::string script(const Plot& plot) {
+  std::string text = "set terminal svg size 760,440 dynamic enhanced font 'sans-serif,14' background '#ffffff'\n";
+  // The legend below, in columns that a phone's width holds; labels as they are, not marked up.
+  text += "set termoption noenhanced\nset key below center horizontal maxrows 8 width 1 samplen 2.5\n";
+  text += "set border 3 lc rgb '#666666'\nset tics nomirror out scale 0.6\nset grid lc rgb '#e4e4e4' lt 1 lw 1\n";
+  text += fmt::format("set title {} font ',15'\nset xlabel {}\nset ylabel {}\n", quoted(plot.title), quoted(plot.x_label), quoted(plot.y_label));
+  if (plot.log_x) text += "set logscale x 2\nset format x '%.0f'\n";
+  if (plot.log_y) text += "set logscale y 10\n";
+  if (plot.mark_x) {
+    text += fmt::format("set arrow 1 from first {0}, graph 0 to first {0}, graph 1 nohead lc rgb '#888888' lw 1.5 dt 2\n", *plot.mark_x);
+    text += fmt::format("set label 1 {} at first {}, graph 0.97 offset 0.6,0 tc rgb '#666666' font ',12'\n", quoted(plot.mark_label), *plot.mark_x);
+  }
+  std::string curves;
+  for (size_t i = 0; i < plot.series.size(); ++i) {
+    const Series& series = plot.series[i];
+    text += data_block(series, i);
+    curves += fmt::format("{}$data{} using 1:2 {} title {}", i == 0 ? "plot " : ", ", i, style(series, i), quoted(series.label));
+    if (!series.spread.empty()) curves += fmt::format(", $data{} using 1:2:3 with yerrorbars lc rgb '{}' ps 0 notitle", i, colours[i % colours.size()]);
+  }
+  return text + curves + "\n";
+}
+
+// A folder of our own under the system's for temporaries, removed again.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    name_ = (std::filesystem::temp_directory_path() / "sextant-plot-XXXXXX").string();
+    if (::mkdtemp(name_.data()) == nullptr) fail_environment("cannot make a temporary folder {}", name_);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(name_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+};
+
+bool program_in_path(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  const std::string folders = path == nullptr ? "" : path;
+  for (size_t begin = 0; begin <= folders.size();) {
+    const size_t end = std::min(folders.find(':', begin), folders.size());
+    if (::access((folders.substr(begin, end - begin) + "/" + program).c_str(), X_OK) == 0) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<std::string> draw(const Plot& plot) {
+  const bool anything = std::ranges::any_of(plot.series, [](const Series& series) {
+    return std::ranges::any_of(series.y, [](double y) { return std::isfinite(y); });
+  });
+  if (!anything || !program_in_path("gnuplot")) return std::nullopt;
+  const TemporaryFolder folder;
+  const std::string file = folder.name() + "/plot.gnuplot";
+  write_atomically(file, script(plot));
+  const ProgramResult result = run_program({"gnuplot", file});
+  const size_t begin = result.output.find("<svg");
+  if (result.status != 0 || begin == std::string::npos) fail_environment("gnuplot failed (exit status {}) on the plot '{}'", result.status, plot.title);
+  return result.output.substr(begin);
+}
+
+std::string csv(const Plot& plot) {
+  const bool spread = std::ranges::any_of(plot.series, [](const Series& series) { return !series.spread.empty(); });
+  std::string text = spread ? "series,x,y,spread\n" : "series,x,y\n";
+  for (const Series& series : plot.series)
+    for (size_t i = 0; i < series.x.size(); ++i) {
+      text += fmt::format("{},{},{}", csv_field(series.label), series.x[i], series.y[i]);
+      if (spread) text += series.spread.empty() ? "," : fmt::format(",{}", series.spread[i]);
+      text += '\n';
+    }
+  return text;
+}
+
+Series thinned(const Series& series, size_t most) {
+  const size_t count = series.x.size(), run = (count + most - 1) / std::max<size_t>(1, most);
+  if (run <= 1) return series;
+  Series result{.label = series.label, .x = {}, .y = {}, .points = series.points};
+  for (size_t begin = 0; begin < count; begin += run) {
+    const size_t end = std::min(count, begin + run);
+    double x = 0, y = 0;
+    for (size_t i = begin; i < end; ++i) x += series.x[i], y += series.y[i];
+    result.x.push_back(x / static_cast<double>(end - begin));
+    result.y.push_back(y / static_cast<double>(end - begin));
+  }
+  return result;
+}
+
+}  // namespace sextant

@@ -1,0 +1,35 @@
+// Line plots as SVG, drawn by gnuplot where it is installed.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sextant {
+
+struct Series {
+  std::string label;
+  std::vector<double> x, y;
+  std::vector<double> spread = {};  // half the height of an error bar at each point; empty: none
+  bool points = false;              // marks at the points, for few of them
+};
+
+struct Plot {
+  std::string title, x_label, y_label;
+  std::vector<Series> series;
+  bool log_x = false, log_y = false;  // x by powers of 2, y by powers of 10
+  std::optional<double> mark_x = {};  // a vertical line
+  std::string mark_label = "";
+};
+
+// An <svg> element, to be put into a page or, alone, into a file; nothing when gnuplot is not installed.
+// Throws Error (environment) when gnuplot is there and fails.
+std::optional<std::string> draw(const Plot& plot);
+
+// series,x,y[,spread], one line a point.
+std::string csv(const Plot& plot);
+
+// At most `most` points of a series, each the mean of a run of neighbours: for curves of many steps.
+Series thinned(const Series& series, size_t most);
+
+}  // namespace sextant

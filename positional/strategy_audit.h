@@ -1,0 +1,14 @@
+// Audit cases for any registered strategy.
+#pragma once
+
+#include <vector>
+
+#include "autograd/gradient_check.h"
+#include "positional/strategy.h"
+
+namespace sextant {
+
+// Each example SPEC around an attention of two sequences, and of a single token.
+std::vector<AuditCase> strategy_audit_cases(const StrategyInfo& info, Arena& arena);
+
+}  // namespace sextant

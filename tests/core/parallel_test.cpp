@@ -1,0 +1,95 @@
+// Parallel loops: every chunk once, boundaries that do not depend on the threads, and refusals.
+#include "core/parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+
+namespace sextant {
+namespace {
+
+class ParallelTest : public testing::Test {
+ protected:
+  ~ParallelTest() override { set_threads(before_); }
+
+ private:
+  int before_ = threads();
+};
+
+TEST_F(ParallelTest, EveryChunkRunsOnce) {
+  for (int count : {1, 2, 3, 7}) {
+    set_threads(count);
+    EXPECT_EQ(threads(), count);
+    for (int64_t chunks : {0, 1, 2, 5, 1000}) {
+      std::vector<std::atomic<int>> runs(static_cast<size_t>(chunks));
+      parallel_chunks(chunks, [&](int64_t chunk) { ++runs.at(static_cast<size_t>(chunk)); });
+      for (int64_t chunk = 0; chunk < chunks; ++chunk)
+        EXPECT_EQ(runs[static_cast<size_t>(chunk)], 1) << "chunk " << chunk << " of " << chunks;
+    }
+  }
+}
+
+TEST_F(ParallelTest, RangesAreTheSameForAnyThreads) {
+  for (const auto& [elements, grain] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 4}, {1, 4}, {4, 4}, {5, 4}, {1003, 10}, {7, 100}}) {
+    for (int count : {1, 2, 3}) {
+      set_threads(count);
+      std::mutex mutex;
+      std::set<std::pair<int64_t, int64_t>> ranges;
+      parallel_ranges(elements, grain, [&](int64_t begin, int64_t end) {
+        const std::lock_guard lock(mutex);
+        EXPECT_TRUE(ranges.emplace(begin, end).second);
+      });
+      std::set<std::pair<int64_t, int64_t>> expected;
+      for (int64_t begin = 0; begin < elements; begin += grain)
+        expected.emplace(begin, begin + grain < elements ? begin + grain : elements);
+      EXPECT_EQ(ranges, expected) << elements << " by " << grain << " with " << count << " threads";
+    }
+  }
+}
+
+TEST_F(ParallelTest, SeveralThreadsTakePart) {
+  set_threads(2);
+  std::mutex mutex;
+  std::set<std::thread::id> seen;
+  parallel_chunks(8, [&](int64_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const std::lock_guard lock(mutex);
+    seen.insert(std::this_thread::get_id());
+  });
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+TEST_F(ParallelTest, AnInnerLoopRunsInItsOwnThread) {
+  set_threads(3);
+  std::atomic<int> strayed = 0, ran = 0;
+  parallel_chunks(6, [&](int64_t) {
+    const std::thread::id outer = std::this_thread::get_id();
+    parallel_chunks(5, [&](int64_t) {
+      ++ran;
+      if (std::this_thread::get_id() != outer) ++strayed;
+    });
+  });
+  EXPECT_EQ(ran, 30);
+  EXPECT_EQ(strayed, 0);
+}
+
+TEST_F(ParallelTest, RefusesImpossibleCounts) {
+  const int now = threads();
+  EXPECT_GE(now, 1);
+  EXPECT_THROW(set_threads(0), Error);
+  EXPECT_THROW(set_threads(-1), Error);
+  EXPECT_THROW(set_threads(1025), Error);
+  EXPECT_EQ(threads(), now);
+}
+
+}  // namespace
+}  // namespace sextant
