@@ -69,7 +69,8 @@ cxxopts::ParseResult parse_options(const Command& command, int argc, const char*
 }
 
 void check_positionals(const Command& command, const std::vector<std::string>& given) {
-  const size_t required = static_cast<size_t>(std::ranges::count_if(command.positionals, [](const PositionalInfo& info) { return info.required; }));
+  const size_t required = static_cast<size_t>(
+      std::ranges::count_if(command.positionals, [](const PositionalInfo& info) { return info.required; }));
   if (given.size() < required) {
     const PositionalInfo& missing = command.positionals[given.size()];
     fail("{} is missing: {}", missing.name, missing.help);
@@ -101,7 +102,8 @@ std::string range_text(int64_t low, int64_t high) {
 
 void append_options(std::string& text, const std::vector<OptionInfo>& options) {
   for (const OptionInfo& option : options) {
-    const std::string left = option.value.empty() ? "--" + option.name : fmt::format("--{} {}", option.name, option.value);
+    const std::string left =
+        option.value.empty() ? "--" + option.name : fmt::format("--{} {}", option.name, option.value);
     const std::string given = option.default_value.empty() ? "" : fmt::format(" (default: {})", option.default_value);
     text += fmt::format("  {:<24} {}{}\n", left, option.help, given);
   }
@@ -128,8 +130,8 @@ double parse_number(const std::string& text, const std::string& what, double low
   double value = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  require(error == std::errc() && stop == end && std::isfinite(value) && value >= low && value <= high, "{}: '{}' is not a number{}", what, text,
-          range_text(low, high));
+  require(error == std::errc() && stop == end && std::isfinite(value) && value >= low && value <= high,
+          "{}: '{}' is not a number{}", what, text, range_text(low, high));
   return value;
 }
 
@@ -169,7 +171,9 @@ const std::string& Arguments::positional(size_t place) const {
   return place < positionals_.size() ? positionals_[place] : none;
 }
 
-uint64_t Arguments::seed() const { return static_cast<uint64_t>(integer("seed", 0)); }
+uint64_t Arguments::seed() const {
+  return static_cast<uint64_t>(integer("seed", 0));
+}
 
 void Arguments::print_json(const nlohmann::json& object) const {
   if (json()) fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -182,7 +186,8 @@ Arguments Command::parse(int argc, const char* const* argv) const {
     for (const OptionInfo& option : list) arguments.defaults_[option.name] = option.default_value;
   for (const cxxopts::KeyValue& entry : parsed.arguments()) arguments.values_[entry.key()].push_back(entry.value());
   for (const OptionInfo& option : options)
-    if (option.value.empty() && arguments.given(option.name) && arguments.text(option.name) == "false") arguments.values_.erase(option.name);
+    if (option.value.empty() && arguments.given(option.name) && arguments.text(option.name) == "false")
+      arguments.values_.erase(option.name);
   arguments.positionals_ = parsed.unmatched();
   for (int i = 0; i < argc; ++i) arguments.command_line_ += (i == 0 ? "" : " ") + quoted(argv[i]);
   if (!arguments.flag("help")) check_positionals(*this, arguments.positionals_);
@@ -204,7 +209,9 @@ std::string Command::help() const {
   return text;
 }
 
-const std::vector<Command>& commands() { return registry(); }
+const std::vector<Command>& commands() {
+  return registry();
+}
 
 const Command* find_command(const std::string& name) {
   const auto found = std::ranges::find(registry(), name, &Command::name);

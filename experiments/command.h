@@ -1,4 +1,5 @@
-// The commands of the `sextant` program. A command is one file, command_NAME.cpp, that registers itself; nothing else has to know it:
+// The commands of the `sextant` program. A command is one file, command_NAME.cpp, that registers itself; nothing else
+// has to know it:
 //
 //   int run(const Arguments& arguments) {
 //     const int64_t steps = arguments.integer("steps", 1, 1 << 30);
@@ -6,11 +7,13 @@
 //     if (arguments.json()) arguments.print_json({{"steps", steps}});
 //     return 0;
 //   }
-//   const RegisterCommand registered({.name = "count", .summary = "counts steps", .positionals = {{"CKPT", "a run folder or checkpoint"}},
-//                                     .options = {{"steps", "N", "100", "how many"}, flag_option("slow", "take your time")}, .run = run});
+//   const RegisterCommand registered({.name = "count", .summary = "counts steps", .positionals = {{"CKPT", "a run
+//   folder or checkpoint"}},
+//                                     .options = {{"steps", "N", "100", "how many"}, flag_option("slow", "take your
+//                                     time")}, .run = run});
 //
-// Every command also takes --threads, --seed, --json, --quiet and --help. Whatever goes wrong is thrown as sextant::Error and becomes one line on
-// stderr and the exit status.
+// Every command also takes --threads, --seed, --json, --quiet and --help. Whatever goes wrong is thrown as
+// sextant::Error and becomes one line on stderr and the exit status.
 #pragma once
 
 #include <fmt/format.h>
@@ -34,7 +37,9 @@ struct OptionInfo {
   std::string help;
 };
 
-inline OptionInfo flag_option(std::string name, std::string help) { return {std::move(name), "", "", std::move(help)}; }
+inline OptionInfo flag_option(std::string name, std::string help) {
+  return {std::move(name), "", "", std::move(help)};
+}
 
 struct PositionalInfo {
   std::string name;  // in capitals, as the help shows it
@@ -43,11 +48,13 @@ struct PositionalInfo {
   bool repeated = false;  // takes all that follow (the last one only)
 };
 
-// The command line, parsed. Options are asked for by the name they were declared with. The numeric readers throw Error naming the option, what was
-// given and the allowed range.
+// The command line, parsed. Options are asked for by the name they were declared with. The numeric readers throw Error
+// naming the option, what was given and the allowed range.
 class Arguments {
  public:
-  bool given(const std::string& option) const { return values_.contains(option); }  // on the command line, not by default
+  bool given(const std::string& option) const {
+    return values_.contains(option);
+  }  // on the command line, not by default
   // The value given (the last one when it was given several times), or the default, which may be empty.
   const std::string& text(const std::string& option) const;
   std::vector<std::string> texts(const std::string& option) const;  // all that were given, in order, or the default
@@ -56,7 +63,8 @@ class Arguments {
                   int64_t high = std::numeric_limits<int64_t>::max()) const;  // 5e6 is an integer, too
   double number(const std::string& option, double low = -std::numeric_limits<double>::infinity(),
                 double high = std::numeric_limits<double>::infinity()) const;
-  std::vector<int64_t> integers(const std::string& option, int64_t low, int64_t high) const;  // "256,1024,4096", at least one
+  std::vector<int64_t> integers(const std::string& option, int64_t low,
+                                int64_t high) const;  // "256,1024,4096", at least one
 
   // The positional arguments: by place (empty when it was not given), and all.
   const std::string& positional(size_t place) const;
@@ -94,12 +102,13 @@ struct Command {
   std::function<int(const Arguments&)> run;  // returns the exit status
   std::string details = "";                  // further paragraphs of --help
 
-  // argv[0] is the command's name. Throws Error: unknown options (with the nearest right one), missing values, too few or too many positionals.
+  // argv[0] is the command's name. Throws Error: unknown options (with the nearest right one), missing values, too few
+  // or too many positionals.
   Arguments parse(int argc, const char* const* argv) const;
   std::string help() const;
 };
 
-const std::vector<Command>& commands();  // sorted by name
+const std::vector<Command>& commands();                // sorted by name
 const Command* find_command(const std::string& name);  // null when there is none
 
 struct RegisterCommand {

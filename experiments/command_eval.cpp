@@ -17,7 +17,8 @@ std::string default_output(const std::string& checkpoint) {
 int run(const Arguments& arguments) {
   const std::string checkpoint = checkpoint_path(arguments.positional(0));
   const std::unique_ptr<Transformer> model = load_model(checkpoint);
-  const std::shared_ptr<Corpus> corpus = open_corpus(arguments.given("data") ? arguments.text("data") : model->config().data);
+  const std::shared_ptr<Corpus> corpus =
+      open_corpus(arguments.given("data") ? arguments.text("data") : model->config().data);
   EvaluateOptions options;
   options.split = arguments.given("split") ? split_from(arguments.text("split")) : held_out_split(*corpus);
   options.windows = arguments.integer("windows", 1, 1 << 20);
@@ -40,14 +41,17 @@ const RegisterCommand registered(
     {.name = "eval",
      .summary = "a trained model's loss and perplexity by context length",
      .positionals = {{"CKPT", "a run folder or a checkpoint file"}},
-     .options = {{"lengths", "LIST", "", "context lengths in tokens, such as 256,1024,4096 (default: 1, 2, 4, ... 32 times the training length)"},
-                 {"data", "NAME_OR_PATH", "", "the corpus (default: the one it was trained on)"},
-                 {"split", "SPLIT", "", "train, validation or test (default: validation)"},
-                 {"windows", "N", "8", "windows averaged over at each length, evenly spaced over the split"},
-                 {"piece", "N", "1024", "tokens worked off at a time: bounds the memory"},
-                 {"out", "FILE", "", "where the result goes (default: eval.json beside the checkpoint)"}},
+     .options =
+         {{"lengths", "LIST", "",
+           "context lengths in tokens, such as 256,1024,4096 (default: 1, 2, 4, ... 32 times the training length)"},
+          {"data", "NAME_OR_PATH", "", "the corpus (default: the one it was trained on)"},
+          {"split", "SPLIT", "", "train, validation or test (default: validation)"},
+          {"windows", "N", "8", "windows averaged over at each length, evenly spaced over the split"},
+          {"piece", "N", "1024", "tokens worked off at a time: bounds the memory"},
+          {"out", "FILE", "", "where the result goes (default: eval.json beside the checkpoint)"}},
      .run = run,
-     .details = "The ratio is the perplexity over the perplexity at the training length on the same data. Strategies with sectors also get their masses,\n"
+     .details = "The ratio is the perplexity over the perplexity at the training length on the same data. Strategies "
+                "with sectors also get their masses,\n"
                 "energies and the change of the loss when a component is left out, at the training length."});
 
 }  // namespace

@@ -1,4 +1,5 @@
-// sextant grads: loss, logits and every gradient of a checkpoint's model on a given batch, for comparison with other programs.
+// sextant grads: loss, logits and every gradient of a checkpoint's model on a given batch, for comparison with other
+// programs.
 #include <algorithm>
 #include <charconv>
 
@@ -21,12 +22,15 @@ std::vector<int32_t> parse_line(std::string_view line, int64_t vocabulary, const
   std::vector<int32_t> ids;
   const char* at = line.data();
   const char* const end = at + line.size();
-  const auto skip_blanks = [&] { while (at != end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == ',')) ++at; };
+  const auto skip_blanks = [&] {
+    while (at != end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == ',')) ++at;
+  };
   for (skip_blanks(); at != end; skip_blanks()) {
     int64_t id = 0;
     const auto [stop, error] = std::from_chars(at, end, id);
     const char* word_end = std::find_if(at, end, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == ','; });
-    require(error == std::errc() && stop == word_end, "{}: '{}' is not a token id", where, std::string_view(at, word_end).substr(0, 40));
+    require(error == std::errc() && stop == word_end, "{}: '{}' is not a token id", where,
+            std::string_view(at, word_end).substr(0, 40));
     require(id >= 0 && id < vocabulary, "{}: token id {} is outside the vocabulary 0..{}", where, id, vocabulary - 1);
     ids.push_back(static_cast<int32_t>(id));
     at = word_end;
@@ -48,8 +52,8 @@ TokenBatch read_tokens(const std::string& path, int64_t vocabulary) {
     require(ids.size() >= 2, "{}: a sequence needs at least 2 token ids, an input and its target", where);
     const int64_t length = static_cast<int64_t>(ids.size()) - 1;
     if (batch.sequences == 0) batch.length = length, first_line = number + 1;
-    require(length == batch.length, "{}: {} token ids, but line {} has {}; all sequences must be equally long", where, length + 1, first_line,
-            batch.length + 1);
+    require(length == batch.length, "{}: {} token ids, but line {} has {}; all sequences must be equally long", where,
+            length + 1, first_line, batch.length + 1);
     batch.inputs.insert(batch.inputs.end(), ids.begin(), ids.end() - 1);
     batch.targets.insert(batch.targets.end(), ids.begin() + 1, ids.end());
     ++batch.sequences;
@@ -83,9 +87,10 @@ int run(const Arguments& arguments) {
   }
   write_safetensors(arguments.text("out"), tensors, {{"config", model->config().json()}});
   const double nats = loss.value().item();
-  arguments.say("loss {:.9f} nats/token over {} sequences of {} tokens; {} gradients written to {}\n", nats, batch.sequences, batch.length,
-                tensors.size() - 2, arguments.text("out"));
-  arguments.print_json({{"loss", nats}, {"sequences", batch.sequences}, {"length", batch.length}, {"out", arguments.text("out")}});
+  arguments.say("loss {:.9f} nats/token over {} sequences of {} tokens; {} gradients written to {}\n", nats,
+                batch.sequences, batch.length, tensors.size() - 2, arguments.text("out"));
+  arguments.print_json(
+      {{"loss", nats}, {"sequences", batch.sequences}, {"length", batch.length}, {"out", arguments.text("out")}});
   return 0;
 }
 
@@ -93,7 +98,8 @@ const RegisterCommand registered(
     {.name = "grads",
      .summary = "loss, logits and the gradient of every parameter on a given batch",
      .positionals = {{"CKPT", "a run folder or a checkpoint file"}},
-     .options = {{"tokens", "FILE", "", "text: one sequence of T+1 token ids a line; the first T are the input, the last T the targets"},
+     .options = {{"tokens", "FILE", "",
+                  "text: one sequence of T+1 token ids a line; the first T are the input, the last T the targets"},
                  {"out", "FILE", "", "the safetensors file: loss [], logits [B,T,V], grad.NAME for each parameter"},
                  {"dtype", "TYPE", "", "f32 or f64 (default: the checkpoint's)"},
                  flag_option("composed", "the composed twins of all fused operations")},

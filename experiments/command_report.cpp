@@ -18,12 +18,13 @@ int run(const Arguments& arguments) {
   return 0;
 }
 
-const RegisterCommand registered({.name = "report",
-                                  .summary = "one self-contained HTML page (and CSVs) from one or many run folders",
-                                  .positionals = {{.name = "DIR", .help = "a run folder, or a folder with run folders below it", .repeated = true}},
-                                  .options = {{"out", "FILE", "", "the page (default: report.html in the first DIR)"},
-                                              {"title", "TEXT", "", "its title"}},
-                                  .run = run});
+const RegisterCommand registered(
+    {.name = "report",
+     .summary = "one self-contained HTML page (and CSVs) from one or many run folders",
+     .positionals = {{.name = "DIR", .help = "a run folder, or a folder with run folders below it", .repeated = true}},
+     .options = {{"out", "FILE", "", "the page (default: report.html in the first DIR)"},
+                 {"title", "TEXT", "", "its title"}},
+     .run = run});
 
 }  // namespace
 

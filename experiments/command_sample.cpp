@@ -16,7 +16,8 @@ namespace {
 
 std::vector<int32_t> prompt_tokens(const Arguments& arguments, bool music) {
   if (music) {
-    require(!arguments.given("prompt"), "--prompt: this model writes music (event tokens), which takes no text to begin with");
+    require(!arguments.given("prompt"),
+            "--prompt: this model writes music (event tokens), which takes no text to begin with");
     return {event_begin};
   }
   const std::string text = arguments.given("prompt") ? arguments.text("prompt") : "\n";
@@ -37,8 +38,8 @@ int run(const Arguments& arguments) {
   const std::unique_ptr<Transformer> model = load_model(checkpoint_path(arguments.positional(0)));
   const int64_t vocabulary = model->config().vocab;
   const bool music = vocabulary == event_vocabulary;
-  require(music || vocabulary == 256, "{}: a vocabulary of {} is neither bytes (256) nor music events ({})", arguments.positional(0), vocabulary,
-          event_vocabulary);
+  require(music || vocabulary == 256, "{}: a vocabulary of {} is neither bytes (256) nor music events ({})",
+          arguments.positional(0), vocabulary, event_vocabulary);
   require(music || !arguments.given("midi"), "--midi: this model writes text, not music");
   const SamplingOptions options{.temperature = arguments.number("temperature", 0, 1e6),
                                 .top_k = arguments.integer("top-k", 0, vocabulary),
@@ -63,7 +64,8 @@ int run(const Arguments& arguments) {
     for (const int32_t token : tokens) arguments.say("{}\n", event_name(token));
   if (arguments.given("midi")) save_midi(arguments.text("midi"), tokens, arguments);
   if (!arguments.quiet()) fmt::print(stderr, "{} tokens in {}\n", made.size(), duration_text(seconds));
-  nlohmann::json object = {{"tokens", tokens}, {"seconds", seconds}, {"tokens_per_second", static_cast<double>(made.size()) / seconds}};
+  nlohmann::json object = {
+      {"tokens", tokens}, {"seconds", seconds}, {"tokens_per_second", static_cast<double>(made.size()) / seconds}};
   if (!music) object["text"] = std::string(tokens.begin(), tokens.end());
   arguments.print_json(object);
   return 0;

@@ -11,7 +11,8 @@ namespace {
 std::vector<int32_t> random_tokens(uint64_t seed, const char* stream, int64_t count, int64_t vocabulary) {
   const Random random(seed, stream);
   std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocabulary))));
+  for (int64_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocabulary))));
   return tokens;
 }
 
@@ -56,26 +57,27 @@ int run(const Arguments& arguments) {
   if (arguments.flag("dot"))
     arguments.say("{}", dot_text(rows));
   else
-    arguments.say("{}\nloss {:.6f} nats/token; {} operations and leaves, {} bytes in the step's arena\n", tape.text(), loss.value().item(), rows.size(),
-                  tape.arena().used());
+    arguments.say("{}\nloss {:.6f} nats/token; {} operations and leaves, {} bytes in the step's arena\n", tape.text(),
+                  loss.value().item(), rows.size(), tape.arena().used());
   nlohmann::json list = nlohmann::json::array();
   for (const Tape::Row& row : rows) list.push_back(to_json(row));
   arguments.print_json({{"loss", loss.value().item()}, {"bytes", tape.arena().used()}, {"rows", list}});
   return 0;
 }
 
-const RegisterCommand registered({.name = "tape",
-                                  .summary = "prints what one training step of a small model records, and the gradients that come back",
-                                  .options = {{"position", "SPEC", "rope", "the position strategy"},
-                                              {"layers", "N", "1", "blocks"},
-                                              {"width", "C", "8", "width of the residual stream"},
-                                              {"heads", "H", "2", "attention heads"},
-                                              {"context", "T", "4", "tokens a sequence"},
-                                              {"batch", "B", "2", "sequences"},
-                                              {"vocab", "V", "16", "vocabulary"},
-                                              flag_option("composed", "the composed twins of all fused operations"),
-                                              flag_option("dot", "as a graph for Graphviz: sextant tape --dot | dot -Tsvg > tape.svg")},
-                                  .run = run});
+const RegisterCommand registered(
+    {.name = "tape",
+     .summary = "prints what one training step of a small model records, and the gradients that come back",
+     .options = {{"position", "SPEC", "rope", "the position strategy"},
+                 {"layers", "N", "1", "blocks"},
+                 {"width", "C", "8", "width of the residual stream"},
+                 {"heads", "H", "2", "attention heads"},
+                 {"context", "T", "4", "tokens a sequence"},
+                 {"batch", "B", "2", "sequences"},
+                 {"vocab", "V", "16", "vocabulary"},
+                 flag_option("composed", "the composed twins of all fused operations"),
+                 flag_option("dot", "as a graph for Graphviz: sextant tape --dot | dot -Tsvg > tape.svg")},
+     .run = run});
 
 }  // namespace
 

@@ -65,7 +65,8 @@ void require_same(const TrainOptions& stored, const TrainOptions& asked, const s
   const nlohmann::json was = to_json(stored), is = to_json(asked);
   for (const auto& [key, value] : was.items()) {
     if (key == "data") continue;  // compared by content, when it is open
-    require(value == is.at(key), "--{} {}: the run in {} was started with {}; leave it out to resume, or start another run with --out", key,
+    require(value == is.at(key),
+            "--{} {}: the run in {} was started with {}; leave it out to resume, or start another run with --out", key,
             is.at(key).dump(), folder, value.dump());
   }
 }
@@ -78,7 +79,8 @@ std::unique_ptr<Trainer> make_trainer(const Arguments& arguments) {
     return Trainer::start(options, arguments.command_line());
   }
   const std::string& folder = arguments.text("resume");
-  require(!arguments.given("out") || std::filesystem::path(arguments.text("out")).lexically_normal() == std::filesystem::path(folder).lexically_normal(),
+  require(!arguments.given("out") || std::filesystem::path(arguments.text("out")).lexically_normal() ==
+                                         std::filesystem::path(folder).lexically_normal(),
           "--out {}: a resumed run stays in its folder {}", arguments.text("out"), folder);
   const TrainOptions stored = Trainer::stored_options(folder);
   options = stored;
@@ -98,27 +100,35 @@ int run(const Arguments& arguments) {
   const std::unique_ptr<Trainer> trainer = make_trainer(arguments);
   const TrainOptions& options = trainer->options();
   const int64_t first = trainer->steps_done();
-  arguments.say("{} parameters, {} layers, width {}, {} heads, position {}, context {}\n", trainer->model().parameter_count(), options.layers,
-                options.width, options.heads, options.position, options.context);
-  arguments.say("{}: {} training tokens, vocabulary {}; {} steps of {} tokens{}; run folder {}\n", trainer->corpus().name(),
-                count_text(static_cast<double>(trainer->corpus().size(Split::train))), trainer->corpus().vocabulary(), options.steps,
-                options.tokens_per_step(), first > 0 ? fmt::format(", from step {} on", first) : "", options.out);
+  arguments.say("{} parameters, {} layers, width {}, {} heads, position {}, context {}\n",
+                trainer->model().parameter_count(), options.layers, options.width, options.heads, options.position,
+                options.context);
+  arguments.say("{}: {} training tokens, vocabulary {}; {} steps of {} tokens{}; run folder {}\n",
+                trainer->corpus().name(), count_text(static_cast<double>(trainer->corpus().size(Split::train))),
+                trainer->corpus().vocabulary(), options.steps, options.tokens_per_step(),
+                first > 0 ? fmt::format(", from step {} on", first) : "", options.out);
   Progress progress(arguments.quiet() ? nullptr : arguments.output());
   const TrainResult result = trainer->run(progress);
-  if (!result.finished) arguments.say("stopped and saved at step {}; go on with: sextant train --resume {}\n", result.step, options.out);
+  if (!result.finished)
+    arguments.say("stopped and saved at step {}; go on with: sextant train --resume {}\n", result.step, options.out);
   if (result.evaluation) arguments.say("\n{}", table(*result.evaluation));
   arguments.print_json(result_json(*trainer, result));
   return result.finished ? 0 : 128 + result.signal;
 }
 
-std::string text_of(double value) { return fmt::format("{}", value); }
-std::string text_of(int64_t value) { return fmt::format("{}", value); }
+std::string text_of(double value) {
+  return fmt::format("{}", value);
+}
+std::string text_of(int64_t value) {
+  return fmt::format("{}", value);
+}
 
 std::vector<OptionInfo> option_list() {
   const TrainOptions defaults;
   return {
       {"data", "NAME_OR_PATH", defaults.data, "a corpus (`sextant data list`), a file or a folder"},
-      {"position", "SPEC", defaults.position, "the position strategy: terms joined by +, such as rope(scaling=yarn,factor=4)+affine"},
+      {"position", "SPEC", defaults.position,
+       "the position strategy: terms joined by +, such as rope(scaling=yarn,factor=4)+affine"},
       {"layers", "N", text_of(defaults.layers), "blocks"},
       {"width", "C", text_of(defaults.width), "width of the residual stream, a multiple of the heads"},
       {"heads", "H", text_of(defaults.heads), "attention heads"},
@@ -147,13 +157,17 @@ const RegisterCommand registered(
      .summary = "trains one model",
      .options = option_list(),
      .run = run,
-     .details =
-         "The run folder gets manifest.json, metrics.csv, checkpoint.safetensors, eval.json and, with --eval-every, validation.csv.\n"
-         "SIGINT and SIGTERM finish the step, save, and exit with 130 and 143. A loss or gradient that is not finite stops the run\n"
-         "with exit status 1, naming the step and the operation; the last good checkpoint stays.\n"
-         "--accumulate gives the bits of the whole batch in f64 when it and the sequences of a part are powers of two and --untied is given:\n"
-         "all sums over the batch then are one tree. Otherwise it agrees up to rounding: in f32 the gradients of gains, biases, embeddings\n"
-         "and lag biases are summed in double and rounded once a part, and a tied weight adds its two gradients once a part."});
+     .details = "The run folder gets manifest.json, metrics.csv, checkpoint.safetensors, eval.json and, with "
+                "--eval-every, validation.csv.\n"
+                "SIGINT and SIGTERM finish the step, save, and exit with 130 and 143. A loss or gradient that is not "
+                "finite stops the run\n"
+                "with exit status 1, naming the step and the operation; the last good checkpoint stays.\n"
+                "--accumulate gives the bits of the whole batch in f64 when it and the sequences of a part are powers "
+                "of two and --untied is given:\n"
+                "all sums over the batch then are one tree. Otherwise it agrees up to rounding: in f32 the gradients "
+                "of gains, biases, embeddings\n"
+                "and lag biases are summed in double and rounded once a part, and a tied weight adds its two gradients "
+                "once a part."});
 
 }  // namespace
 

@@ -17,20 +17,21 @@ using nlohmann::json;
 namespace {
 
 void check(const Transformer& model, const Corpus& corpus, const EvaluateOptions& options) {
-  require(model.config().vocab == corpus.vocabulary(), "{}: {} has a vocabulary of {}, the model one of {}; it was trained on {}", corpus.name(),
-          corpus.name(), corpus.vocabulary(), model.config().vocab, model.config().data);
+  require(model.config().vocab == corpus.vocabulary(),
+          "{}: {} has a vocabulary of {}, the model one of {}; it was trained on {}", corpus.name(), corpus.name(),
+          corpus.vocabulary(), model.config().vocab, model.config().data);
   const int64_t size = corpus.size(options.split);
   for (const int64_t length : options.lengths)
-    require(size > length, "length {}: the {} split of {} has {} tokens, and a window of {} needs {}", length, name_of(options.split), corpus.name(),
-            size, length, length + 1);
+    require(size > length, "length {}: the {} split of {} has {} tokens, and a window of {} needs {}", length,
+            name_of(options.split), corpus.name(), size, length, length + 1);
 }
 
 struct WindowLoss {
   double all, last;  // mean nats over all positions and over the last quarter
 };
 
-WindowLoss window_loss(Transformer& model, Tape& tape, const Corpus& corpus, const EvaluateOptions& options, int64_t offset,
-                       std::vector<int32_t>& tokens) {
+WindowLoss window_loss(Transformer& model, Tape& tape, const Corpus& corpus, const EvaluateOptions& options,
+                       int64_t offset, std::vector<int32_t>& tokens) {
   corpus.read(options.split, offset, tokens);
   const std::vector<double> losses = sequence_losses(model, tape, tokens, options.piece);
   tape.reset();
@@ -43,8 +44,8 @@ WindowLoss window_loss(Transformer& model, Tape& tape, const Corpus& corpus, con
   return {sums.all / static_cast<double>(losses.size()), sums.last / static_cast<double>(last)};
 }
 
-LengthResult evaluate_length(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, int64_t length, Progress& progress,
-                             int64_t& done, int64_t total) {
+LengthResult evaluate_length(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, int64_t length,
+                             Progress& progress, int64_t& done, int64_t total) {
   const auto start = std::chrono::steady_clock::now();
   reset_peak_memory();
   Tape tape;
@@ -60,9 +61,12 @@ LengthResult evaluate_length(Transformer& model, const Corpus& corpus, const Eva
     squares += difference * (loss.all - result.nats);
     result.last_nats += (loss.last - result.last_nats) / static_cast<double>(count);
     done += length;
-    progress.update(done, total, fmt::format("evaluating  length {}  window {}/{}  loss {:.4f}", length, count, options.windows, result.nats));
+    progress.update(
+        done, total,
+        fmt::format("evaluating  length {}  window {}/{}  loss {:.4f}", length, count, options.windows, result.nats));
   }
-  if (count > 1) result.standard_error = std::sqrt(squares / static_cast<double>(count - 1) / static_cast<double>(count));
+  if (count > 1)
+    result.standard_error = std::sqrt(squares / static_cast<double>(count - 1) / static_cast<double>(count));
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   result.peak_bytes = peak_memory();
   return result;
@@ -84,9 +88,14 @@ void add_sectors(Transformer& model, const Corpus& corpus, const EvaluateOptions
 json sectors_json(const Evaluation& evaluation) {
   json list = json::array();
   for (const SectorDiagnostics& sector : evaluation.sectors) {
-    json row = {{"sector", sector.sector}, {"order", sector.order},   {"mass", sector.mass},
-                {"mass_share", sector.mass_share}, {"energy", sector.energy}, {"energy_share", sector.energy_share},
-                {"centred_energy", sector.centred_energy}, {"cancellation", sector.cancellation}};
+    json row = {{"sector", sector.sector},
+                {"order", sector.order},
+                {"mass", sector.mass},
+                {"mass_share", sector.mass_share},
+                {"energy", sector.energy},
+                {"energy_share", sector.energy_share},
+                {"centred_energy", sector.centred_energy},
+                {"cancellation", sector.cancellation}};
     for (const LeaveOneOut& left : evaluation.leave_one_out)
       if (left.sector == sector.sector && left.order == sector.order) row["leave_one_out_nats_per_token"] = left.change;
     list.push_back(row);
@@ -108,8 +117,12 @@ json to_json(const LengthResult& result) {
 
 }  // namespace
 
-double LengthResult::bits() const { return nats / std::numbers::ln2; }
-double LengthResult::perplexity() const { return std::exp(nats); }
+double LengthResult::bits() const {
+  return nats / std::numbers::ln2;
+}
+double LengthResult::perplexity() const {
+  return std::exp(nats);
+}
 
 Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, Progress& progress) {
   check(model, corpus, options);
@@ -124,7 +137,8 @@ Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOpti
                         .lengths = {},
                         .sectors = {},
                         .leave_one_out = {}};
-  // Ascending, so that the peak of a length is its own even where the system does not let us reset it; the training length always, as reference.
+  // Ascending, so that the peak of a length is its own even where the system does not let us reset it; the training
+  // length always, as reference.
   std::vector<int64_t> lengths = options.lengths;
   const bool reference_fits = corpus.size(options.split) > config.context;
   if (reference_fits) lengths.push_back(config.context);
@@ -159,25 +173,27 @@ json to_json(const Evaluation& evaluation) {
 }
 
 std::string table(const Evaluation& evaluation) {
-  std::string text = fmt::format("{} ({} split, {} windows), position {}, trained at {} tokens\n\n", evaluation.data, name_of(evaluation.split),
-                                 evaluation.windows, evaluation.position, evaluation.training_length);
-  text += fmt::format("{:>8}  {:>10}  {:>8}  {:>10}  {:>12}  {:>12}  {:>8}  {:>9}\n", "length", "nats/token", "+-", "bits/token", "perplexity",
-                      "ratio", "seconds", "peak");
+  std::string text =
+      fmt::format("{} ({} split, {} windows), position {}, trained at {} tokens\n\n", evaluation.data,
+                  name_of(evaluation.split), evaluation.windows, evaluation.position, evaluation.training_length);
+  text += fmt::format("{:>8}  {:>10}  {:>8}  {:>10}  {:>12}  {:>12}  {:>8}  {:>9}\n", "length", "nats/token", "+-",
+                      "bits/token", "perplexity", "ratio", "seconds", "peak");
   for (const LengthResult& result : evaluation.lengths)
-    text += fmt::format("{:>8}  {:>10.4f}  {:>8.4f}  {:>10.4f}  {:>12.5g}  {:>12.5g}  {:>8.2f}  {:>9}\n", result.length, result.nats,
-                        result.standard_error, result.bits(), result.perplexity(), result.ratio, result.seconds,
-                        bytes_text(static_cast<double>(result.peak_bytes)));
+    text += fmt::format("{:>8}  {:>10.4f}  {:>8.4f}  {:>10.4f}  {:>12.5g}  {:>12.5g}  {:>8.2f}  {:>9}\n", result.length,
+                        result.nats, result.standard_error, result.bits(), result.perplexity(), result.ratio,
+                        result.seconds, bytes_text(static_cast<double>(result.peak_bytes)));
   return text;
 }
 
 std::string sector_table(const Evaluation& evaluation) {
   if (evaluation.sectors.empty()) return "";
-  std::string text = fmt::format("{:<8}  {:>5}  {:>11}  {:>10}  {:>11}  {:>12}  {:>14}\n", "sector", "order", "mass", "share", "energy", "cancellation",
-                                 "left out, nats");
+  std::string text = fmt::format("{:<8}  {:>5}  {:>11}  {:>10}  {:>11}  {:>12}  {:>14}\n", "sector", "order", "mass",
+                                 "share", "energy", "cancellation", "left out, nats");
   for (const json& row : sectors_json(evaluation))
-    text += fmt::format("{:<8}  {:>5}  {:>11.4g}  {:>9.1f}%  {:>11.4g}  {:>12.4g}  {:>+14.5f}\n", row.at("sector").get<std::string>(),
-                        row.at("order").get<int>(), row.at("mass").get<double>(), 100 * row.at("mass_share").get<double>(),
-                        row.at("energy").get<double>(), row.at("cancellation").get<double>(), row.value("leave_one_out_nats_per_token", 0.0));
+    text += fmt::format("{:<8}  {:>5}  {:>11.4g}  {:>9.1f}%  {:>11.4g}  {:>12.4g}  {:>+14.5f}\n",
+                        row.at("sector").get<std::string>(), row.at("order").get<int>(), row.at("mass").get<double>(),
+                        100 * row.at("mass_share").get<double>(), row.at("energy").get<double>(),
+                        row.at("cancellation").get<double>(), row.value("leave_one_out_nats_per_token", 0.0));
   return text;
 }
 
@@ -185,8 +201,8 @@ std::vector<int64_t> default_lengths(const Corpus& corpus, Split split, int64_t 
   std::vector<int64_t> lengths;
   for (int64_t factor = 1; factor <= 32; factor *= 2)
     if (corpus.size(split) > context * factor) lengths.push_back(context * factor);
-  require(!lengths.empty(), "the {} split of {} has {} tokens, and a window of the training length {} needs {}", name_of(split), corpus.name(),
-          corpus.size(split), context, context + 1);
+  require(!lengths.empty(), "the {} split of {} has {} tokens, and a window of the training length {} needs {}",
+          name_of(split), corpus.name(), corpus.size(split), context, context + 1);
   return lengths;
 }
 

@@ -1,5 +1,5 @@
-// How good a model is at contexts shorter and longer than it was trained on: the held-out loss by context length, streamed through the
-// cache so that memory grows with the length only by the keys and values.
+// How good a model is at contexts shorter and longer than it was trained on: the held-out loss by context length,
+// streamed through the cache so that memory grows with the length only by the keys and values.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct EvaluateOptions {
   std::vector<int64_t> lengths;  // tokens read, each of them predicts the next
   int64_t windows = 8;           // windows averaged over at each length, evenly spaced over the split
   Split split = Split::validation;
-  int64_t piece = 1024;          // tokens a call: bounds the memory of activations
-  bool sectors = true;           // also the sector diagnostics, where the strategy has sectors
+  int64_t piece = 1024;  // tokens a call: bounds the memory of activations
+  bool sectors = true;   // also the sector diagnostics, where the strategy has sectors
 };
 
 struct LengthResult {
@@ -45,17 +45,18 @@ struct Evaluation {
   std::string position;
   LengthResult reference;  // at the training length
   std::vector<LengthResult> lengths;
-  // Masses and energies by sector and order over the lags of the training length, and the change of the loss (nats a token at the training length) when
-  // a component is set to zero; empty where the strategy has no sectors.
+  // Masses and energies by sector and order over the lags of the training length, and the change of the loss (nats a
+  // token at the training length) when a component is set to zero; empty where the strategy has no sectors.
   std::vector<SectorDiagnostics> sectors;
   std::vector<LeaveOneOut> leave_one_out;
 };
 
-// Throws Error when the split has no window of one of the lengths (naming both numbers), or when its vocabulary is not the model's.
+// Throws Error when the split has no window of one of the lengths (naming both numbers), or when its vocabulary is not
+// the model's.
 Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, Progress& progress);
 
 nlohmann::json to_json(const Evaluation& evaluation);
-std::string table(const Evaluation& evaluation);          // for people
+std::string table(const Evaluation& evaluation);         // for people
 std::string sector_table(const Evaluation& evaluation);  // the same of the sectors, empty where there are none
 
 // The lengths among context * {1, 2, 4, ...} up to 32 times that the split has a window for.

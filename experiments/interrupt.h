@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM as a flag to be looked at between steps, so that work can be finished and saved. A second signal kills as usual.
+// SIGINT and SIGTERM as a flag to be looked at between steps, so that work can be finished and saved. A second signal
+// kills as usual.
 #pragma once
 
 #include <csignal>
@@ -17,7 +18,8 @@ class Interrupt {
  private:
   static void handle(int number) { received_ = number; }
   static inline volatile std::sig_atomic_t received_ = 0;
-  struct sigaction before_int_ {}, before_term_ {};
+  struct sigaction before_int_ {
+  }, before_term_{};
 };
 
 }  // namespace sextant

@@ -23,7 +23,8 @@ void print_overview() {
       "`sextant COMMAND --help` tells a command's options.\n\n");
   for (const Command& command : commands()) fmt::print("  {:<12} {}\n", command.name, command.summary);
   fmt::print(
-      "\nExit status: 0 done; 1 a check failed; 2 bad arguments or input; 3 the machine cannot (memory, disk, a missing program).\n"
+      "\nExit status: 0 done; 1 a check failed; 2 bad arguments or input; 3 the machine cannot (memory, disk, a "
+      "missing program).\n"
       "SEXTANT_ISA=plain, avx2 or avx512 chooses the instruction set, SEXTANT_DATA the folder of named data sets.\n");
 }
 
@@ -34,7 +35,8 @@ void print_version() {
 // Output that could not be written (a full disk behind a pipe or redirection) must not look like success.
 void flush_output() {
   errno = 0;
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail_environment("cannot write to standard output: {}", std::strerror(errno));
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    fail_environment("cannot write to standard output: {}", std::strerror(errno));
 }
 
 int run_command(const Command& command, int argc, char** argv) {
@@ -60,10 +62,10 @@ int run_program(int argc, char** argv) {
   fail("there is no command '{}'; the nearest is '{}' (`sextant --help` lists them)", name, nearest(name, names));
 }
 
-// Between parallel loops OpenMP's idle threads spin, for milliseconds unless told otherwise. On a machine that is shared they then take the
-// processor from the thread that they wait for: measured with five busy processes on two cores, 4 times fewer tokens a second. A spin of some
-// microseconds loses nothing on an idle machine. The variable is read when the library loads, hence the program starts itself again, once.
-// What the user has set is left alone.
+// Between parallel loops OpenMP's idle threads spin, for milliseconds unless told otherwise. On a machine that is
+// shared they then take the processor from the thread that they wait for: measured with five busy processes on two
+// cores, 4 times fewer tokens a second. A spin of some microseconds loses nothing on an idle machine. The variable is
+// read when the library loads, hence the program starts itself again, once. What the user has set is left alone.
 void shorten_spinning(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   ::setenv("GOMP_SPINCOUNT", "10000", 1);

@@ -13,7 +13,9 @@ using nlohmann::json;
 
 namespace {
 
-std::string manifest_path(const std::string& folder) { return folder + "/manifest.json"; }
+std::string manifest_path(const std::string& folder) {
+  return folder + "/manifest.json";
+}
 
 }  // namespace
 
@@ -41,26 +43,33 @@ json environment_json() {
 json corpus_json(const Corpus& corpus) {
   json splits = json::object();
   for (const Split split : all_splits) splits[name_of(split)] = corpus.size(split);
-  return {{"name", corpus.name()},          {"sha256", corpus.sha256()}, {"vocabulary", corpus.vocabulary()},
-          {"split_rule", corpus.split_rule()}, {"tokens", splits},          {"warnings", corpus.warnings()}};
+  return {{"name", corpus.name()},
+          {"sha256", corpus.sha256()},
+          {"vocabulary", corpus.vocabulary()},
+          {"split_rule", corpus.split_rule()},
+          {"tokens", splits},
+          {"warnings", corpus.warnings()}};
 }
 
-void write_manifest(const std::string& folder, const TrainOptions& options, Transformer& model, const Corpus& corpus, const std::string& command_line,
-                    const json& environment) {
-  const json manifest = {{"command", "sextant " + command_line},
-                         {"started", now_iso_8601()},
-                         {"options", to_json(options)},
-                         {"housekeeping", {{"eval-every", options.eval_every}, {"save-every", options.save_every}, {"keep", options.keep}}},
-                         {"seed", options.seed},
-                         {"model", json::parse(model.config().json())},
-                         {"parameters", model.parameter_count()},
-                         {"data", corpus_json(corpus)},
-                         {"environment", environment},
-                         {"resumed", json::array()}};
+void write_manifest(const std::string& folder, const TrainOptions& options, Transformer& model, const Corpus& corpus,
+                    const std::string& command_line, const json& environment) {
+  const json manifest = {
+      {"command", "sextant " + command_line},
+      {"started", now_iso_8601()},
+      {"options", to_json(options)},
+      {"housekeeping",
+       {{"eval-every", options.eval_every}, {"save-every", options.save_every}, {"keep", options.keep}}},
+      {"seed", options.seed},
+      {"model", json::parse(model.config().json())},
+      {"parameters", model.parameter_count()},
+      {"data", corpus_json(corpus)},
+      {"environment", environment},
+      {"resumed", json::array()}};
   write_atomically(manifest_path(folder), manifest.dump(2) + "\n");
 }
 
-void note_resumption(const std::string& folder, int64_t step, const std::string& command_line, const json& environment) {
+void note_resumption(const std::string& folder, int64_t step, const std::string& command_line,
+                     const json& environment) {
   json manifest = read_json(manifest_path(folder));
   require(manifest.is_object(), "{}: not a JSON object", manifest_path(folder));
   manifest["resumed"].push_back(

@@ -17,8 +17,9 @@ constexpr const char* style = R"(
 body { margin: 0 auto; padding: 1rem; max-width: 52rem; font: 16px/1.5 system-ui, sans-serif; background: var(--back); color: var(--text); }
 h1 { font-size: 1.5rem; line-height: 1.2; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--line); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-th { white-space: nowrap; } td.number, th.number { text-align: right; white-space: nowrap; }
+th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; white-space: nowrap; }
+.words td { white-space: normal; overflow-wrap: anywhere; }
+td.number, th.number { text-align: right; }
 figure { margin: 1rem 0; } svg { width: 100%; height: auto; background: #fff; border-radius: .3rem; }
 figcaption, .note { color: var(--soft); font-size: .85rem; }
 pre { background: var(--code); padding: .7rem; overflow-x: auto; font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere; border-radius: .3rem; }
@@ -27,10 +28,13 @@ pre { background: var(--code); padding: .7rem; overflow-x: auto; font-size: .85r
 )";
 
 bool reads_as_number(const std::string& text) {
-  return !text.empty() && (std::isdigit(static_cast<unsigned char>(text[0])) || (text.size() > 1 && text[0] == '-' && std::isdigit(static_cast<unsigned char>(text[1]))));
+  return !text.empty() && (std::isdigit(static_cast<unsigned char>(text[0])) ||
+                           (text.size() > 1 && text[0] == '-' && std::isdigit(static_cast<unsigned char>(text[1]))));
 }
 
-const char* cell_class(const std::string& text) { return reads_as_number(text) ? " class=\"number\"" : ""; }
+const char* cell_class(const Table& table, const std::string& text) {
+  return !table.words && reads_as_number(text) ? " class=\"number\"" : "";
+}
 
 }  // namespace
 
@@ -38,11 +42,20 @@ std::string html_escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
     switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '"': result += "&quot;"; break;
-      default: result += c;
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      default:
+        result += c;
     }
   }
   return result;
@@ -59,20 +72,27 @@ std::string Table::csv() const {
   return text;
 }
 
-void Page::heading(std::string_view text) { body_ += fmt::format("<h2>{}</h2>\n", html_escaped(text)); }
-void Page::paragraph(std::string_view text) { body_ += fmt::format("<p>{}</p>\n", html_escaped(text)); }
-void Page::code(std::string_view text) { body_ += fmt::format("<pre>{}</pre>\n", html_escaped(text)); }
+void Page::heading(std::string_view text) {
+  body_ += fmt::format("<h2>{}</h2>\n", html_escaped(text));
+}
+void Page::paragraph(std::string_view text) {
+  body_ += fmt::format("<p>{}</p>\n", html_escaped(text));
+}
+void Page::code(std::string_view text) {
+  body_ += fmt::format("<pre>{}</pre>\n", html_escaped(text));
+}
 
 void Page::table(const Table& table, const std::string& csv_name) {
-  body_ += "<div class=\"scroll\"><table><thead><tr>";
+  body_ += fmt::format("<div class=\"scroll\"><table{}><thead><tr>", table.words ? " class=\"words\"" : "");
   for (size_t i = 0; i < table.header.size(); ++i) {
     const std::string below = table.rows.empty() || i >= table.rows[0].size() ? "" : table.rows[0][i];
-    body_ += fmt::format("<th{}>{}</th>", cell_class(below), html_escaped(table.header[i]));
+    body_ += fmt::format("<th{}>{}</th>", cell_class(table, below), html_escaped(table.header[i]));
   }
   body_ += "</tr></thead><tbody>\n";
   for (const auto& row : table.rows) {
     body_ += "<tr>";
-    for (const std::string& cell : row) body_ += fmt::format("<td{}>{}</td>", cell_class(cell), html_escaped(cell));
+    for (const std::string& cell : row)
+      body_ += fmt::format("<td{}>{}</td>", cell_class(table, cell), html_escaped(cell));
     body_ += "</tr>\n";
   }
   body_ += "</tbody></table></div>\n";
@@ -81,12 +101,15 @@ void Page::table(const Table& table, const std::string& csv_name) {
 
 void Page::plot(const Plot& plot, const std::string& csv_name) {
   const auto picture = draw(plot);
-  const std::string note = fmt::format("Numbers: {}, beside this page.", std::filesystem::path(csv_path(csv_name)).filename().string());
+  const std::string note =
+      fmt::format("Numbers: {}, beside this page.", std::filesystem::path(csv_path(csv_name)).filename().string());
   if (picture)
     body_ += fmt::format("<figure>{}<figcaption>{}</figcaption></figure>\n", *picture, html_escaped(note));
   else
-    body_ += fmt::format("<p class=\"note\">{}: not drawn, because gnuplot is not installed (`apt install gnuplot-nox`) or there is nothing to draw. {}</p>\n",
-                         html_escaped(plot.title), html_escaped(note));
+    body_ += fmt::format(
+        "<p class=\"note\">{}: not drawn, because gnuplot is not installed (`apt install gnuplot-nox`) or there is "
+        "nothing to draw. {}</p>\n",
+        html_escaped(plot.title), html_escaped(note));
   files_.emplace_back(csv_path(csv_name), csv(plot));
 }
 
@@ -102,9 +125,10 @@ std::vector<std::string> Page::write() const {
     write_atomically(path, content);
   }
   write_atomically(path_, fmt::format("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-                                     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n<style>{}</style></head>\n"
-                                     "<body><h1>{}</h1>\n{}</body></html>\n",
-                                     html_escaped(title_), style, html_escaped(title_), body_));
+                                      "<meta name=\"viewport\" content=\"width=device-width, "
+                                      "initial-scale=1\">\n<title>{}</title>\n<style>{}</style></head>\n"
+                                      "<body><h1>{}</h1>\n{}</body></html>\n",
+                                      html_escaped(title_), style, html_escaped(title_), body_));
   return written;
 }
 

@@ -1,5 +1,5 @@
-// One self-contained HTML page: text, tables and plots, readable on a phone and in print, without scripts or anything fetched. Beside it go the
-// numbers of each plot as CSV.
+// One self-contained HTML page: text, tables and plots, readable on a phone and in print, without scripts or anything
+// fetched. Beside it go the numbers of each plot as CSV.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ namespace sextant {
 
 struct Table {
   std::vector<std::string> header;
-  std::vector<std::vector<std::string>> rows;  // cells that read as numbers are set to the right
+  std::vector<std::vector<std::string>> rows;  // cells that read as numbers are set to the right,
+  bool words = false;                          // unless this is set
   std::string csv() const;
 };
 

@@ -17,7 +17,8 @@ namespace sextant {
 namespace {
 
 // Told apart by colour-blind readers (Okabe & Ito), and by point shape and dash in print.
-constexpr std::array<const char*, 8> colours = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D31"};
+constexpr std::array<const char*, 8> colours = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
+                                                "#56B4E9", "#E69F00", "#000000", "#8C6D31"};
 constexpr std::array<int, 8> shapes = {7, 5, 9, 11, 13, 6, 4, 8};
 
 std::string quoted(const std::string& text) {  // a gnuplot string in single quotes
@@ -35,33 +36,46 @@ std::string data_block(const Series& series, size_t number) {
   return block + "EOD\n";
 }
 
+size_t look_of(const Series& series, size_t number) {
+  return series.look >= 0 ? static_cast<size_t>(series.look) : number;
+}
+
 std::string style(const Series& series, size_t number) {
-  const size_t look = number % colours.size();
-  const int dash = 1 + static_cast<int>(number / colours.size()) % 4;
+  const size_t look = look_of(series, number) % colours.size();
+  const int dash = 1 + static_cast<int>(look_of(series, number) / colours.size()) % 4;
   const std::string line = fmt::format("lc rgb '{}' lw 2 dt {}", colours[look], dash);
   return series.points ? fmt::format("with linespoints {} pt {} ps 0.7", line, shapes[look]) : "with lines " + line;
 }
 
 std::string script(const Plot& plot) {
-  std::string text = "set terminal svg size 760,440 dynamic enhanced font 'sans-serif,14' background '#ffffff'\n";
+  std::string text = "set terminal svg size 600,420 dynamic enhanced font 'sans-serif,14' background '#ffffff'\n";
   // The legend below, in columns that a phone's width holds; labels as they are, not marked up.
-  text += "set termoption noenhanced\nset key below center horizontal maxrows 8 width 1 samplen 2.5\n";
+  text += "set termoption noenhanced\nset key below center horizontal maxrows 8 width 1 samplen 2 font ',13'\n";
   text += "set border 3 lc rgb '#666666'\nset tics nomirror out scale 0.6\nset grid lc rgb '#e4e4e4' lt 1 lw 1\n";
-  text += fmt::format("set title {} font ',15'\nset xlabel {}\nset ylabel {}\n", quoted(plot.title), quoted(plot.x_label), quoted(plot.y_label));
+  text += fmt::format("set title {} font ',15'\nset xlabel {} offset 0,0.5\nset ylabel {}\n", quoted(plot.title),
+                      quoted(plot.x_label), quoted(plot.y_label));
   if (plot.log_x) text += "set logscale x 2\nset format x '%.0f'\n";
   if (plot.log_y) text += "set logscale y 10\n";
   if (plot.mark_x) {
-    text += fmt::format("set arrow 1 from first {0}, graph 0 to first {0}, graph 1 nohead lc rgb '#888888' lw 1.5 dt 2\n", *plot.mark_x);
-    text += fmt::format("set label 1 {} at first {}, graph 0.97 offset 0.6,0 tc rgb '#666666' font ',12'\n", quoted(plot.mark_label), *plot.mark_x);
+    text +=
+        fmt::format("set arrow 1 from first {0}, graph 0 to first {0}, graph 1 nohead lc rgb '#888888' lw 1.5 dt 2\n",
+                    *plot.mark_x);
+    text += fmt::format("set label 1 {} at first {}, graph 0.97 offset 0.6,0 tc rgb '#666666' font ',12'\n",
+                        quoted(plot.mark_label), *plot.mark_x);
   }
-  std::string curves;
+  // Error bars first, so that the marks lie on top of them.
+  std::string parts;
+  const auto add = [&](const std::string& part) { parts += (parts.empty() ? "plot " : ", ") + part; };
   for (size_t i = 0; i < plot.series.size(); ++i) {
     const Series& series = plot.series[i];
     text += data_block(series, i);
-    curves += fmt::format("{}$data{} using 1:2 {} title {}", i == 0 ? "plot " : ", ", i, style(series, i), quoted(series.label));
-    if (!series.spread.empty()) curves += fmt::format(", $data{} using 1:2:3 with yerrorbars lc rgb '{}' ps 0 notitle", i, colours[i % colours.size()]);
+    if (!series.spread.empty())
+      add(fmt::format("$data{} using 1:2:3 with yerrorbars lc rgb '{}' pt -1 notitle", i,
+                      colours[look_of(series, i) % colours.size()]));
   }
-  return text + curves + "\n";
+  for (size_t i = 0; i < plot.series.size(); ++i)
+    add(fmt::format("$data{} using 1:2 {} title {}", i, style(plot.series[i], i), quoted(plot.series[i].label)));
+  return text + parts + "\n";
 }
 
 // A folder of our own under the system's for temporaries, removed again.
@@ -106,7 +120,8 @@ std::optional<std::string> draw(const Plot& plot) {
   write_atomically(file, script(plot));
   const ProgramResult result = run_program({"gnuplot", file});
   const size_t begin = result.output.find("<svg");
-  if (result.status != 0 || begin == std::string::npos) fail_environment("gnuplot failed (exit status {}) on the plot '{}'", result.status, plot.title);
+  if (result.status != 0 || begin == std::string::npos)
+    fail_environment("gnuplot failed (exit status {}) on the plot '{}'", result.status, plot.title);
   return result.output.substr(begin);
 }
 
@@ -125,7 +140,7 @@ std::string csv(const Plot& plot) {
 Series thinned(const Series& series, size_t most) {
   const size_t count = series.x.size(), run = (count + most - 1) / std::max<size_t>(1, most);
   if (run <= 1) return series;
-  Series result{.label = series.label, .x = {}, .y = {}, .points = series.points};
+  Series result{.label = series.label, .x = {}, .y = {}, .points = series.points, .look = series.look};
   for (size_t begin = 0; begin < count; begin += run) {
     const size_t end = std::min(count, begin + run);
     double x = 0, y = 0;

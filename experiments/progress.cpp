@@ -29,8 +29,10 @@ void Progress::update(int64_t done, int64_t total, std::string_view text) {
   if (!due(done, total)) return;
   last_ = Clock::now();
   const double elapsed = std::chrono::duration<double>(last_ - start_).count();
-  const double left = elapsed / static_cast<double>(std::max<int64_t>(1, done - first_)) * static_cast<double>(total - done);
-  const std::string ending = done == total ? fmt::format("in {}", duration_text(elapsed)) : fmt::format("{} left", duration_text(left));
+  const double left =
+      elapsed / static_cast<double>(std::max<int64_t>(1, done - first_)) * static_cast<double>(total - done);
+  const std::string ending =
+      done == total ? fmt::format("in {}", duration_text(elapsed)) : fmt::format("{} left", duration_text(left));
   // Erase to the end of the line: the new text may be shorter.
   fmt::print(output_, "{}{}  {}{}", terminal_ ? "\r" : "", text, ending, terminal_ ? "\x1b[K" : "\n");
   std::fflush(output_);

@@ -1,4 +1,5 @@
-// How far a long piece of work is: one line that is written over on a terminal, now and then a plain line into a pipe or file, nothing when quiet.
+// How far a long piece of work is: one line that is written over on a terminal, now and then a plain line into a pipe
+// or file, nothing when quiet.
 #pragma once
 
 #include <chrono>
@@ -17,7 +18,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // After `done` of `total` pieces. `text` is shown with the time left, which is counted from where the first call started.
+  // After `done` of `total` pieces. `text` is shown with the time left, which is counted from where the first call
+  // started.
   void update(int64_t done, int64_t total, std::string_view text);
   // Whether the next update would be shown: spares making its text.
   bool due(int64_t done, int64_t total) const;

@@ -22,7 +22,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The value under a path of keys, null when there is none: reports are also made of folders that something is missing from.
+// The value under a path of keys, null when there is none: reports are also made of folders that something is missing
+// from.
 json at(const json& object, std::initializer_list<const char*> keys) {
   const json* here = &object;
   for (const char* key : keys) {
@@ -32,14 +33,18 @@ json at(const json& object, std::initializer_list<const char*> keys) {
   return *here;
 }
 
-double number(const json& value) { return value.is_number() ? value.get<double>() : 0; }
+double number(const json& value) {
+  return value.is_number() ? value.get<double>() : 0;
+}
 std::string short_number(const json& value, const char* format = "{:.4f}") {
   return value.is_number() ? fmt::format(fmt::runtime(format), value.get<double>()) : "";
 }
 
 const json& evaluated_lengths(const RunFolder& run) {
   static const json none = json::array();
-  return run.evaluation.is_object() && run.evaluation.contains("lengths") && run.evaluation.at("lengths").is_array() ? run.evaluation.at("lengths") : none;
+  return run.evaluation.is_object() && run.evaluation.contains("lengths") && run.evaluation.at("lengths").is_array()
+             ? run.evaluation.at("lengths")
+             : none;
 }
 
 // The sectors' masses and what leaving them out costs, of the runs whose strategy has sectors.
@@ -48,9 +53,11 @@ void add_sectors(Page& page, const std::vector<RunFolder>& runs) {
   Table table{{"run", "sector", "order", "mass", "share", "energy", "cancellation", "left out: nats/token"}, {}};
   for (size_t r = 0; r < runs.size(); ++r)
     for (const json& row : at(runs[r].evaluation, {"sectors"}))
-      table.rows.push_back({labels[r], plain_text(at(row, {"sector"})), plain_text(at(row, {"order"})), short_number(at(row, {"mass"}), "{:.4g}"),
-                            short_number(at(row, {"mass_share"}), "{:.3f}"), short_number(at(row, {"energy"}), "{:.4g}"),
-                            short_number(at(row, {"cancellation"}), "{:.4g}"), short_number(at(row, {"leave_one_out_nats_per_token"}), "{:.5f}")});
+      table.rows.push_back({labels[r], plain_text(at(row, {"sector"})), plain_text(at(row, {"order"})),
+                            short_number(at(row, {"mass"}), "{:.4g}"), short_number(at(row, {"mass_share"}), "{:.3f}"),
+                            short_number(at(row, {"energy"}), "{:.4g}"),
+                            short_number(at(row, {"cancellation"}), "{:.4g}"),
+                            short_number(at(row, {"leave_one_out_nats_per_token"}), "{:.5f}")});
   if (table.rows.empty()) return;
   page.heading("Sectors of the lag bias");
   page.table(table, "sectors");
@@ -66,7 +73,7 @@ void add_configuration(Page& page, const std::vector<RunFolder>& runs) {
   page.heading("Configuration");
   const std::vector<std::string> differing = differing_options(runs);
   const std::vector<std::string> labels = run_labels(runs);
-  Table shared{{"setting", "value"}, {}};
+  Table shared{{"setting", "value"}, {}, true};
   for (const auto& [key, value] : runs.front().options().items())
     if (std::ranges::count(differing, key) == 0) shared.rows.push_back({key, plain_text(value)});
   const json& manifest = runs.front().manifest;
@@ -96,13 +103,18 @@ void add_training_loss(Page& page, const std::vector<RunFolder>& runs) {
   const std::vector<std::string> labels = run_labels(runs);
   Plot plot{.title = "Training loss", .x_label = "tokens (millions)", .y_label = "nats per token", .series = {}};
   for (size_t r = 0; r < runs.size(); ++r) {
-    Series series{.label = labels[r], .x = {}, .y = runs[r].metrics.loss};
+    Series series{.label = labels[r], .x = {}, .y = runs[r].metrics.loss, .look = static_cast<int>(r)};
     for (const double tokens : runs[r].metrics.tokens) series.x.push_back(tokens / 1e6);
     if (!series.x.empty()) plot.series.push_back(thinned(series, most_points));
     const Metrics& metrics = runs[r].metrics;
     if (runs[r].validation_step.empty() || metrics.step.empty()) continue;
-    Series held_out{.label = labels[r] + ", held out", .x = {}, .y = runs[r].validation_loss, .points = true};
-    for (const double step : runs[r].validation_step) held_out.x.push_back(step * metrics.tokens[0] / metrics.step[0] / 1e6);
+    Series held_out{.label = labels[r] + ", held out",
+                    .x = {},
+                    .y = runs[r].validation_loss,
+                    .points = true,
+                    .look = static_cast<int>(r)};
+    for (const double step : runs[r].validation_step)
+      held_out.x.push_back(step * metrics.tokens[0] / metrics.step[0] / 1e6);
     plot.series.push_back(held_out);
   }
   page.plot(plot, "training-loss");
@@ -112,18 +124,26 @@ void add_loss_by_length(Page& page, const std::vector<RunFolder>& runs) {
   page.heading("Loss by context length");
   if (!any_evaluation(runs)) return page.paragraph("Not evaluated yet: no eval.json.");
   const std::vector<std::string> labels = run_labels(runs);
-  Plot plot{.title = "Held-out loss by context length", .x_label = "context length (tokens)", .y_label = "nats per token", .series = {}, .log_x = true};
+  Plot plot{.title = "Held-out loss by context length",
+            .x_label = "context length (tokens)",
+            .y_label = "nats per token",
+            .series = {},
+            .log_x = true};
   std::set<double> training_lengths;
-  Table table{{"run", "length", "nats/token", "standard error", "bits/token", "perplexity", "ratio", "last quarter", "peak memory"}, {}};
+  Table table{{"run", "length", "nats/token", "standard error", "bits/token", "perplexity", "ratio", "last quarter",
+               "peak memory"},
+              {}};
   for (size_t r = 0; r < runs.size(); ++r) {
     Series series{.label = labels[r], .x = {}, .y = {}, .spread = {}, .points = true};
     for (const json& row : evaluated_lengths(runs[r])) {
       series.x.push_back(number(at(row, {"length"})));
       series.y.push_back(number(at(row, {"nats_per_token"})));
       series.spread.push_back(number(at(row, {"standard_error"})));
-      table.rows.push_back({labels[r], plain_text(at(row, {"length"})), short_number(at(row, {"nats_per_token"})), short_number(at(row, {"standard_error"})),
-                            short_number(at(row, {"bits_per_token"})), short_number(at(row, {"perplexity"}), "{:.5g}"),
-                            short_number(at(row, {"ratio_to_training_length"}), "{:.5g}"), short_number(at(row, {"last_quarter_nats_per_token"})),
+      table.rows.push_back({labels[r], plain_text(at(row, {"length"})), short_number(at(row, {"nats_per_token"})),
+                            short_number(at(row, {"standard_error"})), short_number(at(row, {"bits_per_token"})),
+                            short_number(at(row, {"perplexity"}), "{:.5g}"),
+                            short_number(at(row, {"ratio_to_training_length"}), "{:.5g}"),
+                            short_number(at(row, {"last_quarter_nats_per_token"})),
                             bytes_text(number(at(row, {"peak_bytes"})))});
     }
     if (!series.x.empty()) plot.series.push_back(series);
@@ -135,8 +155,10 @@ void add_loss_by_length(Page& page, const std::vector<RunFolder>& runs) {
   }
   const json& first = runs.front().evaluation;
   page.plot(plot, "loss-by-length");
-  page.paragraph(fmt::format("Data: {} ({} split, {} windows a length). The ratio is the perplexity over the perplexity at the training length.",
-                             plain_text(at(first, {"data"})), plain_text(at(first, {"split"})), plain_text(at(first, {"windows"}))));
+  page.paragraph(fmt::format(
+      "Data: {} ({} split, {} windows a length). The ratio is the perplexity over the perplexity at the training "
+      "length.",
+      plain_text(at(first, {"data"})), plain_text(at(first, {"split"})), plain_text(at(first, {"windows"}))));
   page.table(table, "loss-by-length-table");
   add_sectors(page, runs);
 }
@@ -145,15 +167,17 @@ void add_throughput(Page& page, const std::vector<RunFolder>& runs) {
   page.heading("Throughput");
   const std::vector<std::string> labels = run_labels(runs);
   Plot plot{.title = "Training throughput", .x_label = "step", .y_label = "tokens per second", .series = {}};
-  Table table{{"run", "steps", "tokens", "time in steps", "median tokens/s", "threads", "instruction set", "CPU"}, {}};
+  Table table{{"run", "steps", "tokens", "time in steps", "median tokens/s", "threads", "instruction set"}, {}};
   for (size_t r = 0; r < runs.size(); ++r) {
     const Metrics& metrics = runs[r].metrics;
     if (metrics.step.empty()) continue;
-    plot.series.push_back(thinned({.label = labels[r], .x = metrics.step, .y = metrics.tokens_per_second}, most_points));
+    plot.series.push_back(
+        thinned({.label = labels[r], .x = metrics.step, .y = metrics.tokens_per_second}, most_points));
     const json environment = at(runs[r].manifest, {"environment"});
-    table.rows.push_back({labels[r], fmt::format("{}", metrics.step.back()), count_text(metrics.tokens.back()), duration_text(metrics.seconds.back()),
-                          fmt::format("{:.0f}", median(metrics.tokens_per_second)), plain_text(at(environment, {"threads"})),
-                          plain_text(at(environment, {"isa"})), plain_text(at(environment, {"cpu"}))});
+    table.rows.push_back({labels[r], fmt::format("{}", metrics.step.back()), count_text(metrics.tokens.back()),
+                          duration_text(metrics.seconds.back()),
+                          fmt::format("{:.0f}", median(metrics.tokens_per_second)),
+                          plain_text(at(environment, {"threads"})), plain_text(at(environment, {"isa"}))});
   }
   page.plot(plot, "throughput");
   page.table(table);
@@ -165,17 +189,24 @@ void add_reproduction(Page& page, const std::vector<RunFolder>& runs) {
   for (const RunFolder& run : runs) commands += plain_text(at(run.manifest, {"command"})) + "\n";
   page.code(commands);
   const json environment = at(runs.front().manifest, {"environment"});
-  page.paragraph(fmt::format("Made with sextant {} ({}, {}) on {}; products: {}, BLAS: {} ({}). The same command gives the same bits on the same machine for any "
-                             "number of threads.",
-                             plain_text(at(environment, {"version"})), plain_text(at(environment, {"build_type"})), plain_text(at(environment, {"compiler"})),
-                             plain_text(at(environment, {"operating_system"})), plain_text(at(environment, {"products"})),
-                             plain_text(at(environment, {"blas", "version"})), plain_text(at(environment, {"blas", "kernel"}))));
+  page.paragraph(
+      fmt::format("Made with sextant {} ({}, {}) on {}, {}; products: {}, BLAS: {} ({}). The same command gives the "
+                  "same bits on the same machine for any "
+                  "number of threads.",
+                  plain_text(at(environment, {"version"})), plain_text(at(environment, {"build_type"})),
+                  plain_text(at(environment, {"compiler"})), plain_text(at(environment, {"cpu"})),
+                  plain_text(at(environment, {"operating_system"})), plain_text(at(environment, {"products"})),
+                  plain_text(at(environment, {"blas", "version"})), plain_text(at(environment, {"blas", "kernel"}))));
   size_t resumed = 0;
   for (const RunFolder& run : runs) resumed += at(run.manifest, {"resumed"}).size();
-  if (resumed > 0) page.paragraph(fmt::format("Interrupted and resumed {} times in all (manifest.json says where), which changes no bit of the result.", resumed));
+  if (resumed > 0)
+    page.paragraph(fmt::format(
+        "Interrupted and resumed {} times in all (manifest.json says where), which changes no bit of the result.",
+        resumed));
 }
 
-std::vector<std::string> write_report(const std::vector<RunFolder>& runs, const std::string& path, const std::string& title) {
+std::vector<std::string> write_report(const std::vector<RunFolder>& runs, const std::string& path,
+                                      const std::string& title) {
   Page page(path, title);
   if (any_evaluation(runs)) {
     const auto best = std::ranges::min_element(runs, {}, [](const RunFolder& run) {
@@ -183,9 +214,11 @@ std::vector<std::string> write_report(const std::vector<RunFolder>& runs, const 
       return lengths.empty() ? 1e300 : number(at(lengths.front(), {"nats_per_token"}));
     });
     const json& row = evaluated_lengths(*best).front();
-    page.paragraph(fmt::format("{}{}: {} nats per token ({} bits) on held-out {} at {} tokens of context.", runs.size() > 1 ? "Best of these runs: " : "",
-                               plain_text(best->options().value("position", json())), short_number(at(row, {"nats_per_token"})),
-                               short_number(at(row, {"bits_per_token"})), plain_text(at(best->evaluation, {"data"})), plain_text(at(row, {"length"}))));
+    page.paragraph(fmt::format("{}{}: {} nats per token ({} bits) on held-out {} at {} tokens of context.",
+                               runs.size() > 1 ? "Best of these runs: " : "",
+                               plain_text(best->options().value("position", json())),
+                               short_number(at(row, {"nats_per_token"})), short_number(at(row, {"bits_per_token"})),
+                               plain_text(at(best->evaluation, {"data"})), plain_text(at(row, {"length"}))));
   }
   add_loss_by_length(page, runs);
   add_training_loss(page, runs);

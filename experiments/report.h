@@ -1,4 +1,5 @@
-// The report of one or many runs: configuration, loss curves, loss by context length, throughput, and how to make the runs again.
+// The report of one or many runs: configuration, loss curves, loss by context length, throughput, and how to make the
+// runs again.
 #pragma once
 
 #include <string>
@@ -10,7 +11,8 @@
 namespace sextant {
 
 // Writes the page and its CSVs; returns their paths, the page first.
-std::vector<std::string> write_report(const std::vector<RunFolder>& runs, const std::string& path, const std::string& title);
+std::vector<std::string> write_report(const std::vector<RunFolder>& runs, const std::string& path,
+                                      const std::string& title);
 
 // The sections, for experiments that put them into pages of their own.
 void add_configuration(Page& page, const std::vector<RunFolder>& runs);

@@ -37,7 +37,8 @@ std::vector<std::vector<double>> read_columns(const std::string& path, const std
     for (size_t column = 0; column < columns; ++column) {
       const size_t comma = std::min(line.find(',', at), line.size());
       require(at <= line.size(), "{}: line {} has fewer than {} fields", path, number + 1, columns);
-      values[column].push_back(parse_number(line.substr(at, comma - at), fmt::format("{}: line {}", path, number + 1), -1e300, 1e300));
+      values[column].push_back(
+          parse_number(line.substr(at, comma - at), fmt::format("{}: line {}", path, number + 1), -1e300, 1e300));
       at = comma + 1;
     }
   }
@@ -58,8 +59,14 @@ void find_runs(const fs::path& folder, int depth, std::set<std::string>& found) 
 }  // namespace
 
 RunFolder read_run(const std::string& path) {
-  RunFolder run{.path = path, .manifest = read_json(path + "/manifest.json"), .metrics = {}, .validation_step = {}, .validation_loss = {}, .evaluation = {}};
-  require(run.manifest.is_object() && run.manifest.contains("options") && run.manifest.at("options").is_object(), "{}/manifest.json: no key 'options'", path);
+  RunFolder run{.path = path,
+                .manifest = read_json(path + "/manifest.json"),
+                .metrics = {},
+                .validation_step = {},
+                .validation_loss = {},
+                .evaluation = {}};
+  require(run.manifest.is_object() && run.manifest.contains("options") && run.manifest.at("options").is_object(),
+          "{}/manifest.json: no key 'options'", path);
   if (fs::exists(path + "/metrics.csv")) {
     auto columns = read_columns(path + "/metrics.csv", "step,tokens,seconds,loss,lr,grad_norm,tokens_per_second");
     run.metrics = {columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6]};
@@ -79,7 +86,8 @@ std::vector<RunFolder> read_runs(const std::vector<std::string>& paths) {
     require(fs::exists(path), "{}: there is no such folder", path);
     const size_t before = found.size();
     find_runs(path, 0, found);
-    require(found.size() > before || paths.size() > 1, "{}: no run folder (one with a manifest.json) here or below", path);
+    require(found.size() > before || paths.size() > 1, "{}: no run folder (one with a manifest.json) here or below",
+            path);
   }
   require(!found.empty(), "{}: no run folder (one with a manifest.json) here or below", paths.front());
   std::vector<RunFolder> runs;
@@ -111,6 +119,8 @@ std::vector<std::string> run_labels(const std::vector<RunFolder>& runs) {
   return labels;
 }
 
-std::string plain_text(const json& value) { return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump(); }
+std::string plain_text(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
+}
 
 }  // namespace sextant

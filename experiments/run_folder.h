@@ -16,9 +16,9 @@ struct Metrics {
 struct RunFolder {
   std::string path;
   nlohmann::json manifest;
-  Metrics metrics;                                 // empty where there is no metrics.csv
+  Metrics metrics;                                       // empty where there is no metrics.csv
   std::vector<double> validation_step, validation_loss;  // from validation.csv
-  nlohmann::json evaluation;                       // eval.json, null where there is none
+  nlohmann::json evaluation;                             // eval.json, null where there is none
 
   const nlohmann::json& options() const { return manifest.at("options"); }
 };
@@ -26,7 +26,8 @@ struct RunFolder {
 // Throws Error naming file and line or key where something is not as `train` writes it.
 RunFolder read_run(const std::string& path);
 
-// The run folders among the given paths and, where one is not a run folder itself, below it; sorted by path. Throws Error when there is none.
+// The run folders among the given paths and, where one is not a run folder itself, below it; sorted by path. Throws
+// Error when there is none.
 std::vector<RunFolder> read_runs(const std::vector<std::string>& paths);
 
 // A label for each: the options in which they differ ("rope", "alibi, seed 2"), the position SPEC of a single one.

@@ -23,7 +23,8 @@ ModelConfig TrainOptions::model(int64_t vocabulary) const {
 }
 
 void TrainOptions::check() const {
-  require(accumulate >= 1 && batch % accumulate == 0, "--accumulate {}: does not divide the batch of {} sequences", accumulate, batch);
+  require(accumulate >= 1 && batch % accumulate == 0, "--accumulate {}: does not divide the batch of {} sequences",
+          accumulate, batch);
   require(warmup <= steps, "--warmup {}: more than the {} steps of the run", warmup, steps);
   require(!out.empty(), "--out: the run folder has no name");
 }

@@ -1,5 +1,5 @@
-// Everything that decides a training run, in one struct; and the same as JSON, for the manifest and the checkpoint. The JSON keys are the
-// names of the command line's options.
+// Everything that decides a training run, in one struct; and the same as JSON, for the manifest and the checkpoint. The
+// JSON keys are the names of the command line's options.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,24 @@ struct TrainOptions {
   std::string data = "canon";
   std::string position = "rope";
   int64_t layers = 3, width = 64, heads = 4;
-  int64_t context = 256;  // tokens
-  int64_t batch = 16;     // sequences a step
+  int64_t context = 256;   // tokens
+  int64_t batch = 16;      // sequences a step
   int64_t accumulate = 1;  // in how many equal parts the batch is worked off
   int64_t steps = 1000;
-  double lr = 3e-3;       // the peak, reached after the warm-up; a cosine brings it down to a tenth
-  int64_t warmup = 50;    // steps
+  double lr = 3e-3;     // the peak, reached after the warm-up; a cosine brings it down to a tenth
+  int64_t warmup = 50;  // steps
   double weight_decay = 0.1;
-  double clip = 1.0;      // largest gradient norm; 0: none
+  double clip = 1.0;  // largest gradient norm; 0: none
   uint64_t seed = 1;
   DType dtype = DType::f32;
   bool untied = false;    // a head of its own instead of the embedding's weight
   bool composed = false;  // the composed twins of all fused operations
 
   // What does not.
-  std::string out;         // the run folder
-  int64_t eval_every = 0;  // steps between measurements on the validation split; 0: none
+  std::string out;           // the run folder
+  int64_t eval_every = 0;    // steps between measurements on the validation split; 0: none
   int64_t save_every = 500;  // steps between checkpoints; 0: only at the end
-  int64_t keep = 0;        // how many older checkpoints to keep, as checkpoint-STEP.safetensors
+  int64_t keep = 0;          // how many older checkpoints to keep, as checkpoint-STEP.safetensors
 
   int64_t tokens_per_step() const { return batch * context; }
   ModelConfig model(int64_t vocabulary) const;

@@ -17,18 +17,27 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::vector<std::string> metrics_columns = {"step", "tokens", "seconds", "loss", "lr", "grad_norm", "tokens_per_second"};
+const std::vector<std::string> metrics_columns = {"step", "tokens",    "seconds",          "loss",
+                                                  "lr",   "grad_norm", "tokens_per_second"};
 const std::vector<std::string> validation_columns = {"step", "tokens", "loss", "standard_error"};
 constexpr const char* options_key = "trainer";  // in the checkpoint's metadata
 constexpr const char* data_hash_key = "data_sha256";
 constexpr int64_t validation_windows = 32;
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
-std::string metrics_path(const TrainOptions& options) { return options.out + "/metrics.csv"; }
-std::string validation_path(const TrainOptions& options) { return options.out + "/validation.csv"; }
-std::string checkpoint_file(const TrainOptions& options) { return options.out + "/checkpoint.safetensors"; }
+std::string metrics_path(const TrainOptions& options) {
+  return options.out + "/metrics.csv";
+}
+std::string validation_path(const TrainOptions& options) {
+  return options.out + "/validation.csv";
+}
+std::string checkpoint_file(const TrainOptions& options) {
+  return options.out + "/checkpoint.safetensors";
+}
 
 // The `seconds` of the last line of metrics.csv, 0 when it has none.
 double last_seconds(const std::string& path) {
@@ -41,7 +50,8 @@ double last_seconds(const std::string& path) {
 
 const std::string& metadata_value(const TrainingState& state, const std::string& path, const char* key) {
   const auto found = state.extra.find(key);
-  require(found != state.extra.end(), "{}: the metadata has no key '{}': it was not written by `sextant train`", path, key);
+  require(found != state.extra.end(), "{}: the metadata has no key '{}': it was not written by `sextant train`", path,
+          key);
   return found->second;
 }
 
@@ -76,7 +86,8 @@ TrainOptions Trainer::stored_options(const std::string& folder) {
   require(fs::exists(path), "{}: no checkpoint to resume from; start the run with --out instead of --resume", path);
   const SafetensorsFile file = SafetensorsFile::open(path);
   const auto found = file.metadata().find(options_key);
-  require(found != file.metadata().end(), "{}: the metadata has no key '{}': it was not written by `sextant train`", path, options_key);
+  require(found != file.metadata().end(), "{}: the metadata has no key '{}': it was not written by `sextant train`",
+          path, options_key);
   TrainOptions options = train_options_from_json(parse_options(found->second, path), path);
   read_housekeeping(folder, options);
   options.out = folder;
@@ -93,8 +104,9 @@ Trainer::Trainer(const TrainOptions& options, const std::string& command_line, b
     load();
     note_resumption(options_.out, steps_done_, command_line, environment);
   } else {
-    require(!fs::exists(checkpoint_file(options_)), "--out {}: there is a run already; use --resume {} to go on with it, or another --out",
-            options_.out, options_.out);
+    require(!fs::exists(checkpoint_file(options_)),
+            "--out {}: there is a run already; use --resume {} to go on with it, or another --out", options_.out,
+            options_.out);
     optimizer_ = std::make_unique<AdamW>(model_->parameters(), AdamWOptions{.weight_decay = options_.weight_decay});
     write_manifest(options_.out, options_, *model_, *corpus_, command_line, environment);
     metrics_ = CsvAppender::create(metrics_path(options_), metrics_columns);
@@ -114,7 +126,8 @@ void Trainer::load() {
   optimizer_ = std::make_unique<AdamW>(model_->parameters(), AdamWOptions{.weight_decay = options_.weight_decay});
   const TrainingState state = load_training_state(path, *optimizer_);
   const std::string& hash = metadata_value(state, path, data_hash_key);
-  require(hash == corpus_->sha256(), "{}: trained on data with SHA-256 {}, but {} now has {}", path, hash, options_.data, corpus_->sha256());
+  require(hash == corpus_->sha256(), "{}: trained on data with SHA-256 {}, but {} now has {}", path, hash,
+          options_.data, corpus_->sha256());
   steps_done_ = state.step;
   metrics_ = CsvAppender::resume(metrics_path(options_), metrics_columns, steps_done_);
   if (options_.eval_every > 0 || fs::exists(validation_path(options_)))
@@ -129,7 +142,8 @@ StepResult Trainer::step() {
   const double parts = static_cast<double>(options_.accumulate);
   result.gradient_norm = gradient_norm(parameters_) / parts;
   require_finite(result.loss, result.gradient_norm);
-  const double clipped = options_.clip > 0 && result.gradient_norm > options_.clip ? options_.clip / result.gradient_norm : 1.0;
+  const double clipped =
+      options_.clip > 0 && result.gradient_norm > options_.clip ? options_.clip / result.gradient_norm : 1.0;
   result.lr = options_.schedule().at(steps_done_);
   optimizer_->step(result.lr, clipped / parts);
   tape_.reset();
@@ -144,7 +158,9 @@ double Trainer::forward_backward() {
   double sum = 0;
   for (int64_t part = 0; part < options_.accumulate; ++part) {
     tape_.reset();
-    const auto piece = [&](const std::vector<int32_t>& all) { return std::span(all).subspan(static_cast<size_t>(part) * tokens, tokens); };
+    const auto piece = [&](const std::vector<int32_t>& all) {
+      return std::span(all).subspan(static_cast<size_t>(part) * tokens, tokens);
+    };
     const Variable loss = model_->loss(tape_, piece(batch_.inputs), piece(batch_.targets), sequences, options_.context);
     sum += loss.value().item();
     require_finite(sum, 0);
@@ -154,8 +170,8 @@ double Trainer::forward_backward() {
   return sum / static_cast<double>(options_.accumulate);
 }
 
-// Adds the gradients of the parts along the tree of core/tree_sum.h, a binary counter of partial sums: the batch's own tree where a part is a
-// power of two of sequences. After the last part everything is in the parameters' gradients.
+// Adds the gradients of the parts along the tree of core/tree_sum.h, a binary counter of partial sums: the batch's own
+// tree where a part is a power of two of sequences. After the last part everything is in the parameters' gradients.
 void Trainer::merge_gradients(int64_t part) {
   const bool last = part + 1 == options_.accumulate;
   const auto add_waiting = [&](size_t level) {
@@ -171,7 +187,8 @@ void Trainer::merge_gradients(int64_t part) {
   }
   if (waiting_.size() == level) {
     waiting_.emplace_back();
-    for (const Parameter* parameter : parameters_) waiting_[level].push_back(empty(partial_sums_, parameter->value.shape(), parameter->value.dtype()));
+    for (const Parameter* parameter : parameters_)
+      waiting_[level].push_back(empty(partial_sums_, parameter->value.shape(), parameter->value.dtype()));
   }
   for (size_t p = 0; p < parameters_.size(); ++p) {
     if (!parameters_[p]->has_gradient) continue;
@@ -184,12 +201,15 @@ void Trainer::require_finite(double loss, double norm) {
   if (std::isfinite(loss) && std::isfinite(norm)) return;
   std::string culprit = tape_.first_nonfinite();
   if (std::isfinite(loss)) {
-    const auto found = std::ranges::find_if(parameters_, [](const Parameter* p) { return p->has_gradient && !all_finite(p->gradient); });
+    const auto found = std::ranges::find_if(
+        parameters_, [](const Parameter* p) { return p->has_gradient && !all_finite(p->gradient); });
     culprit = found == parameters_.end() ? "the norm of all gradients" : "the gradient of " + (*found)->name;
   }
-  throw Error(Status::check_failed,
-              fmt::format("step {}: the {} is {}, first in {}; {} keeps the last good weights; a lower --lr or --clip may help", steps_done_ + 1,
-                          std::isfinite(loss) ? "gradient norm" : "loss", std::isfinite(loss) ? norm : loss, culprit, checkpoint_file(options_)));
+  throw Error(
+      Status::check_failed,
+      fmt::format("step {}: the {} is {}, first in {}; {} keeps the last good weights; a lower --lr or --clip may help",
+                  steps_done_ + 1, std::isfinite(loss) ? "gradient norm" : "loss", std::isfinite(loss) ? norm : loss,
+                  culprit, checkpoint_file(options_)));
 }
 
 TrainResult Trainer::run(Progress& progress) {
@@ -203,9 +223,10 @@ TrainResult Trainer::run(Progress& progress) {
       log(made, seconds_since(start));
       result.loss = made.loss;
       if (progress.due(steps_done_, options_.steps))
-        progress.update(steps_done_, options_.steps,
-                        fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  {} tokens/s", steps_done_, options_.steps, made.loss, made.lr,
-                                    count_text(static_cast<double>(options_.tokens_per_step()) / seconds_since(start))));
+        progress.update(
+            steps_done_, options_.steps,
+            fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  {} tokens/s", steps_done_, options_.steps, made.loss,
+                        made.lr, count_text(static_cast<double>(options_.tokens_per_step()) / seconds_since(start))));
       if (due(options_.eval_every)) validate(progress);
       if (due(options_.save_every)) save(), saved = steps_done_;
     }
@@ -235,24 +256,29 @@ TrainResult Trainer::run(Progress& progress) {
 void Trainer::log(const StepResult& result, double seconds) {
   seconds_ += seconds;
   const int64_t tokens = options_.tokens_per_step();
-  metrics_->row(steps_done_, steps_done_ * tokens, seconds_, result.loss, result.lr, result.gradient_norm, static_cast<double>(tokens) / seconds);
+  metrics_->row(steps_done_, steps_done_ * tokens, seconds_, result.loss, result.lr, result.gradient_norm,
+                static_cast<double>(tokens) / seconds);
 }
 
 void Trainer::validate(Progress& progress) {
   const Split split = held_out_split(*corpus_);
   Progress silent(nullptr);
-  const Evaluation evaluation =
-      evaluate(*model_, *corpus_, {.lengths = {options_.context}, .windows = validation_windows, .split = split, .sectors = false}, silent);
+  const Evaluation evaluation = evaluate(
+      *model_, *corpus_,
+      {.lengths = {options_.context}, .windows = validation_windows, .split = split, .sectors = false}, silent);
   const LengthResult& held_out = evaluation.lengths.front();
   validation_->row(steps_done_, steps_done_ * options_.tokens_per_step(), held_out.nats, held_out.standard_error);
-  progress.line(fmt::format("step {}  held-out loss {:.4f} +- {:.4f} nats/token", steps_done_, held_out.nats, held_out.standard_error));
+  progress.line(fmt::format("step {}  held-out loss {:.4f} +- {:.4f} nats/token", steps_done_, held_out.nats,
+                            held_out.standard_error));
 }
 
 void Trainer::save() {
   for (const Parameter* parameter : parameters_)
     if (!all_finite(parameter->value))
-      throw Error(Status::check_failed, fmt::format("step {}: {} is not finite any more; {} keeps the last good weights; a lower --lr may help",
-                                                    steps_done_, parameter->name, checkpoint_file(options_)));
+      throw Error(
+          Status::check_failed,
+          fmt::format("step {}: {} is not finite any more; {} keeps the last good weights; a lower --lr may help",
+                      steps_done_, parameter->name, checkpoint_file(options_)));
   metrics_->sync();
   if (validation_) validation_->sync();
   TrainingState state{.step = steps_done_, .tokens = steps_done_ * options_.tokens_per_step(), .extra = {}};

@@ -2,8 +2,8 @@
 //
 //   batch -> loss -> tape.backward -> clip -> AdamW -> metrics
 //
-// A run owns its folder: manifest.json, metrics.csv, validation.csv, checkpoint.safetensors, eval.json. It can be killed at any moment and resumed from
-// the last checkpoint, bit for bit as if it had never stopped.
+// A run owns its folder: manifest.json, metrics.csv, validation.csv, checkpoint.safetensors, eval.json. It can be
+// killed at any moment and resumed from the last checkpoint, bit for bit as if it had never stopped.
 #pragma once
 
 #include <memory>
@@ -30,25 +30,27 @@ struct StepResult {
 
 struct TrainResult {
   int64_t step = 0, tokens = 0;
-  double loss = 0;           // of the last step
-  double seconds = 0;        // spent in steps, over all resumptions
-  bool finished = false;     // false: stopped by a signal, after saving
-  int signal = 0;            // which
+  double loss = 0;                       // of the last step
+  double seconds = 0;                    // spent in steps, over all resumptions
+  bool finished = false;                 // false: stopped by a signal, after saving
+  int signal = 0;                        // which
   std::optional<Evaluation> evaluation;  // of the finished model
 };
 
 class Trainer {
  public:
-  // A new run. Throws Error when the folder already holds a checkpoint or another process has it, and on any bad option.
+  // A new run. Throws Error when the folder already holds a checkpoint or another process has it, and on any bad
+  // option.
   static std::unique_ptr<Trainer> start(const TrainOptions& options, const std::string& command_line);
-  // Goes on from the checkpoint of options.out, with the options it was started with (stored_options, of which only those that do not decide the
-  // result may have been changed). Throws Error when the data has changed.
+  // Goes on from the checkpoint of options.out, with the options it was started with (stored_options, of which only
+  // those that do not decide the result may have been changed). Throws Error when the data has changed.
   static std::unique_ptr<Trainer> resume(const TrainOptions& options, const std::string& command_line);
   // The options a run was started with, from its checkpoint and manifest. Throws Error when there is none.
   static TrainOptions stored_options(const std::string& folder);
   ~Trainer();
 
-  // One step. Throws Error (check failed), naming step and operation, when loss or gradient are not finite; the weights then stay as they were.
+  // One step. Throws Error (check failed), naming step and operation, when loss or gradient are not finite; the weights
+  // then stay as they were.
   StepResult step();
 
   // Steps until the end or a signal (SIGINT, SIGTERM), with metrics and checkpoints, and evaluates the finished model.
@@ -80,7 +82,7 @@ class Trainer {
   std::unique_ptr<Batches> batches_;
   Tape tape_;
   Batch batch_;
-  Arena partial_sums_;                        // gradients of micro-batches that wait for their partner, [level][parameter]
+  Arena partial_sums_;  // gradients of micro-batches that wait for their partner, [level][parameter]
   std::vector<std::vector<Tensor>> waiting_;
   std::optional<CsvAppender> metrics_, validation_;
   int64_t steps_done_ = 0;

@@ -26,8 +26,8 @@ ChainFamily geometric_chains(int64_t dim, int64_t order, bool unipotent) {
 }
 
 Tensor ChainFamily::phasors(PositionTables& tables, int64_t first, int64_t count, DType dtype) const {
-  if (!phase) return shared_phasors(tables, key + " phasors", first, count, frequencies, Pairing::interleaved, dtype);
-  const Tensor table = tables.get(key + " phasors", first + count, [&](Arena& arena, int64_t positions) {
+  if (!phase) return shared_phasors(tables, names.phasors, first, count, frequencies, Pairing::interleaved, dtype);
+  const auto make = [&](Arena& arena, int64_t positions) {
     const int64_t pairs = static_cast<int64_t>(frequencies.size());
     const Tensor made = empty(arena, {positions, 2 * pairs}, dtype);
     for (int64_t n = 0; n < positions; ++n) {
@@ -39,18 +39,18 @@ Tensor ChainFamily::phasors(PositionTables& tables, int64_t first, int64_t count
       }
     }
     return made;
-  });
-  return table.slice(0, first, count);
+  };
+  return tables.get(names.phasors, first + count, std::ref(make)).slice(0, first, count);
 }
 
 Tensor ChainFamily::weights_of(PositionTables& tables, int64_t first, int64_t count, int sign, DType dtype) const {
-  const Tensor table = tables.get(key + (sign > 0 ? " weights +" : " weights -"), first + count, [&](Arena& arena, int64_t positions) {
+  const auto make = [&](Arena& arena, int64_t positions) {
     const int64_t columns = layout.columns();
     const Tensor exact = empty(arena, {positions, columns}, DType::f64);
     for (int64_t n = 0; n < positions; ++n) weights(static_cast<double>(sign * n), exact.data<double>() + n * columns);
     return dtype == DType::f64 ? exact : converted(arena, exact, dtype);
-  });
-  return table.slice(0, first, count);
+  };
+  return tables.get(sign > 0 ? names.plus : names.minus, first + count, std::ref(make)).slice(0, first, count);
 }
 
 // ---- the absolute evaluation --------------------------------------------------------------------------------------
@@ -132,16 +132,17 @@ struct AnchoredTables {
 
 AnchoredTables anchored_tables(const ChainFamily& family, PositionTables& tables, int64_t positions, DType dtype) {
   const int64_t rows = positions + TileTransport::tile;
-  const Tensor phasors = tables.get(family.key + " anchored phasors", rows, [&](Arena& arena, int64_t count) {
+  const auto make_phasors = [&](Arena& arena, int64_t count) {
     return phasor_table(arena, -half_tile, count, family.frequencies, Pairing::interleaved, dtype);
-  });
-  const Tensor weights = tables.get(family.key + " anchored weights", rows, [&](Arena& arena, int64_t count) {
+  };
+  const auto make_weights = [&](Arena& arena, int64_t count) {
     const int64_t columns = family.layout.columns();
     const Tensor exact = empty(arena, {count, columns}, DType::f64);
     for (int64_t r = 0; r < count; ++r) family.weights(static_cast<double>(r - half_tile), exact.data<double>() + r * columns);
     return dtype == DType::f64 ? exact : converted(arena, exact, dtype);
-  });
-  return {phasors, weights};
+  };
+  return {tables.get(family.names.anchored_phasors, rows, std::ref(make_phasors)),
+          tables.get(family.names.anchored_weights, rows, std::ref(make_weights))};
 }
 
 // Carries raw queries to a key tile's anchor: x_J = G(i - a)^T q_i, and back: dq_i += G(i - a) dx_J.
@@ -211,7 +212,7 @@ struct Stand {
 
 std::shared_ptr<Stand> make_stand(int64_t dim, int64_t order, bool unipotent, double damping) {
   auto stand = std::make_shared<Stand>(Stand{geometric_chains(dim, order, unipotent), {}});
-  stand->family.key = "audit";
+  stand->family.names = ChainTableNames("audit");
   stand->family.weights = [order, unipotent, damping](double n, double* row) {
     row[0] = std::exp(-damping * n);
     for (int64_t r = 1; r < order; ++r) row[r] = row[r - 1] * n / 8 / static_cast<double>(r);

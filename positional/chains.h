@@ -15,6 +15,18 @@
 
 namespace sextant {
 
+// The names of a family's tables among the model's: made once, not in every step.
+struct ChainTableNames {
+  ChainTableNames() = default;
+  explicit ChainTableNames(const std::string& family)
+      : phasors(family + " phasors"),
+        plus(family + " weights +"),
+        minus(family + " weights -"),
+        anchored_phasors(family + " anchored phasors"),
+        anchored_weights(family + " anchored weights") {}
+  std::string phasors, plus, minus, anchored_phasors, anchored_weights;
+};
+
 // One family of matrices G(n), as tables.
 struct ChainFamily {
   ChainLayout layout;
@@ -23,7 +35,7 @@ struct ChainFamily {
   std::function<double(double n)> phase;
   // w_s(n) = e^{-g n} p_s(n) for s = 0 .. order-1, and u(n) in the last column of a unipotent layout; `row` has layout.columns() places.
   std::function<void(double n, double* row)> weights;
-  std::string key;  // names the tables among the model's
+  ChainTableNames names;
 
   // Row t belongs to n = sign (first + t): phasors of |n| [count, D], weights of n [count, columns].
   Tensor phasors(PositionTables& tables, int64_t first, int64_t count, DType dtype) const;

@@ -47,7 +47,7 @@ class Jordan : public Term {
     const double g = spec.number("damping", 0.0, 10.0);
     const bool hyperbolic = spec.word("sigma") == "tanh";
     ChainFamily family = geometric_chains(dim, order, false);
-    family.key = "jordan " + spec.text();
+    family.names = ChainTableNames("jordan " + spec.text());
     family.weights = [=](double n, double* row) {
       double base = mode == "exact" ? n : n / L;
       if (mode == "stabilized") base = hyperbolic ? std::tanh(n / L) : n / std::hypot(n, L);

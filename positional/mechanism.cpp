@@ -206,6 +206,21 @@ int64_t mixing_window(const Decoherence& curve, double threshold) {
   return window;
 }
 
+double score_gap(const Decoherence& curve, int64_t near, double deviations) {
+  double near_sum = 0, near_count = 0, far = std::numeric_limits<double>::quiet_NaN();
+  for (size_t n = 0; n < curve.lengths.size(); ++n) {
+    if (std::isnan(curve.mean[n])) continue;
+    if (curve.lengths[n] <= near) {
+      near_sum += curve.mean[n];
+      ++near_count;
+    } else {
+      far = std::fmax(
+          far, std::abs(curve.mean[n]) + deviations * curve.deviation[n]);  // fmax passes over the NaN it starts from
+    }
+  }
+  return near_sum / near_count - far;
+}
+
 // ---- far mass -----------------------------------------------------------------------------------------------------
 
 double far_mass(std::span<const double> logits, int64_t near) {

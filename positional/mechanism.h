@@ -57,6 +57,10 @@ Decoherence decoherence_of_features(const Tensor& q, const Tensor& k, double nor
 // The smallest of the curve's lengths from which on |mean| stays at or below `threshold`; -1 when it never does.
 int64_t mixing_window(const Decoherence& curve, double threshold);
 
+// The mean score of routes of up to `near` steps less the largest |mean| + deviations * deviation of longer ones: how
+// far above the far scores the near ones stand. NaN when the curve has no routes on one of the sides.
+double score_gap(const Decoherence& curve, int64_t near, double deviations);
+
 // ---- far mass -----------------------------------------------------------------------------------------------------
 
 // Softmax mass on the sources that are more than `near` tokens away: logits of one query for sources 0 .. n-1, the last

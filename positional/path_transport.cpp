@@ -1,9 +1,10 @@
 // PaTH's part in attention by tiles: forward and backward of each step of the walk. Formulas in positional/path_block.h
 // and path_tiles.h.
 //
-// Costs beside the attention's own 256 D operations a row and key tile: a carried row 2 D^2, its gradient 4 D^2; within
-// the diagonal tile about as much again as the attention there. Memory: w, y, two forms of the keys and their gradients
-// as q, one D x D product a block and a tile, and per thread a dozen [16, 16] matrices.
+// Costs beside the attention's own 256 D operations a row and key tile: a carried row 2 D^2, its gradient 4 D^2. Within
+// the diagonal tile a hundred or so small products, which decide at T = 512 and hardly show at 16,384 (measured in
+// positional/transport.cpp). Memory: w, y, two forms of the keys and their gradients as q, one D x D product a block
+// and a tile, and per thread a dozen [16, 16] matrices.
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -111,10 +111,9 @@ Tensor phasor_table(Arena& arena, int64_t first, int64_t count, const std::vecto
 
 Tensor shared_phasors(PositionTables& tables, const std::string& key, int64_t first, int64_t count,
                       const std::vector<DoubleDouble>& frequencies, Pairing pairing, DType dtype) {
-  const Tensor table = tables.get(key, first + count, [&](Arena& arena, int64_t positions) {
-    return phasor_table(arena, 0, positions, frequencies, pairing, dtype);
-  });
-  return table.slice(0, first, count);
+  const auto make = [&](Arena& arena, int64_t positions) { return phasor_table(arena, 0, positions, frequencies, pairing, dtype); };
+  // By reference: as a std::function of its own the lambda would go to the heap in every step.
+  return tables.get(key, first + count, std::ref(make)).slice(0, first, count);
 }
 
 }  // namespace sextant

@@ -37,7 +37,7 @@ class PjRotary : public Term {
     const double L = spec.given("scale") ? spec.number("scale", 1e-6, 1e12) : static_cast<double>(settings.context);
     const bool light_cone = spec.word("chart") == "lc";
     ChainFamily family = geometric_chains(dim, order, affine);
-    family.key = "pj-rotary " + spec.text();
+    family.names = ChainTableNames("pj-rotary " + spec.text());
     if (light_cone) family.phase = [L](double n) { return L * std::asinh(n / L); };
     family.weights = [=](double n, double* row) {
       const double base = light_cone ? n / std::hypot(n, L) : n / L;

@@ -15,7 +15,10 @@
 //   context begin near the identity
 //                 and training makes of the angles what it needs, but no two pairs begin alike.
 //
-// Measured (one layer's share at 8 heads of 16, T = 512): see tests/positional/transport_test.cpp for the invariants.
+// Cost of a layer's attention with everything the strategy adds to it, forward and backward, as a multiple of RoPE's
+// (f32, one thread with AVX-512, 8 heads of 16, 8 sequences of 512): random 1.1, learned 1.2, learned with values 1.3,
+// gate 1.07, householder 2.5, householder with values 3.9, path 4.3. One sequence of 4,096: path 1.9; of 16,384:
+// path 1.5.
 #include "positional/transport.h"
 
 #include <algorithm>

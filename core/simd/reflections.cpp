@@ -2,6 +2,7 @@
 #include "core/simd/reflections.h"
 
 #include "core/simd/vector.h"
+#include "core/simd/vector_math.h"
 
 namespace sextant::SEXTANT_ISA {
 
@@ -13,15 +14,23 @@ struct Square {
   int64_t dim, stride;
 };
 
+// Even and odd rows apart: two chains of additions instead of one, whose latency would decide.
 template <int Vectors>
 inline __attribute__((always_inline)) void columns_times(const Square& c, const double* x, double* y) {
-  V<double> sum[Vectors] = {};
-  for (int64_t r = 0; r < c.dim; ++r) {
-    const V<double> factor = broadcast(x[r]);
-    const double* row = c.data + r * c.stride;
-    for (int n = 0; n < Vectors; ++n) sum[n] = fma(factor, load(row + n * lanes<double>), sum[n]);
+  V<double> even[Vectors] = {}, odd[Vectors] = {};
+  int64_t r = 0;
+  for (; r + 2 <= c.dim; r += 2) {
+    const V<double> factor0 = broadcast(x[r]), factor1 = broadcast(x[r + 1]);
+    const double *row0 = c.data + r * c.stride, *row1 = row0 + c.stride;
+    for (int n = 0; n < Vectors; ++n) {
+      even[n] = fma(factor0, load(row0 + n * lanes<double>), even[n]);
+      odd[n] = fma(factor1, load(row1 + n * lanes<double>), odd[n]);
+    }
   }
-  for (int n = 0; n < Vectors; ++n) store(y + n * lanes<double>, sum[n]);
+  if (r < c.dim)
+    for (int n = 0; n < Vectors; ++n)
+      even[n] = fma(broadcast(x[r]), load(c.data + r * c.stride + n * lanes<double>), even[n]);
+  for (int n = 0; n < Vectors; ++n) store(y + n * lanes<double>, even[n] + odd[n]);
 }
 
 // y = C^T x
@@ -30,24 +39,30 @@ void transposed_times(const Square& c, const double* x, double* y) {
   int64_t column = 0;
   for (; column + 4 * width <= c.stride; column += 4 * width)
     columns_times<4>({c.data + column, c.dim, c.stride}, x, y + column);
+  for (; column + 2 * width <= c.stride; column += 2 * width)
+    columns_times<2>({c.data + column, c.dim, c.stride}, x, y + column);
   for (; column < c.stride; column += width) columns_times<1>({c.data + column, c.dim, c.stride}, x, y + column);
-}
-
-inline __attribute__((always_inline)) double sum_of(V<double> v) {
-  double sum = 0;
-  for (int n = 0; n < lanes<double>; ++n) sum += v[n];
-  return sum;
 }
 
 double dot(int64_t stride, const double* x, const double* y) {
   V<double> sum = {};
   for (int64_t i = 0; i < stride; i += lanes<double>) sum = fma(load(x + i), load(y + i), sum);
-  return sum_of(sum);
+  return sum_of_lanes<double>(sum);
 }
 
-// y = C x; the padding of y is left alone
+// y = C x; the padding of y is left alone. Four rows at a time, so that their sums do not wait for each other.
 void times(const Square& c, const double* x, double* y) {
-  for (int64_t r = 0; r < c.dim; ++r) y[r] = dot(c.stride, c.data + r * c.stride, x);
+  int64_t first = 0;
+  for (; first + 4 <= c.dim; first += 4) {
+    const double* rows = c.data + first * c.stride;
+    V<double> sums[4] = {};
+    for (int64_t i = 0; i < c.stride; i += lanes<double>) {
+      const V<double> part = load(x + i);
+      for (int r = 0; r < 4; ++r) sums[r] = fma(load(rows + r * c.stride + i), part, sums[r]);
+    }
+    for (int r = 0; r < 4; ++r) y[first + r] = sum_of_lanes<double>(sums[r]);
+  }
+  for (int64_t r = first; r < c.dim; ++r) y[r] = dot(c.stride, c.data + r * c.stride, x);
 }
 
 // C += factor x y^T
@@ -75,7 +90,8 @@ double unit_row(const ReflectionBlock<T>& block, int64_t t, double* u) {
   load_row(block.w + t * block.w_row, block.dim, block.stride, u);
   const double norm = __builtin_sqrt(dot(block.stride, u, u));
   const bool step = norm >= reflection_smallest_norm;
-  for (int64_t i = 0; i < block.dim; ++i) u[i] = step ? u[i] / norm : 0.0;
+  const double factor = step ? 1.0 / norm : 0.0;
+  for (int64_t i = 0; i < block.dim; ++i) u[i] *= factor;
   return step ? norm : 0.0;
 }
 

@@ -1,4 +1,5 @@
-// After the second step training asks the system for no memory: every allocation of the process is counted over the steps 3 to 10.
+// After the second step training asks the system for no memory: every allocation of the process is counted over the
+// steps 3 to 10.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -92,8 +93,9 @@ TEST_P(Allocation, NoneAfterTheSecondStep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Allocation,
-                         testing::Values("none", "rope", "alibi", "rope+affine", "jordan(order=2)", "pj-bias", "pj-rotary", "transport(kind=learned,values=1)",
-                                         "transport(kind=path)", "gate"),
+                         testing::Values("none", "rope", "alibi", "rope+affine", "jordan(order=2)", "pj-bias",
+                                         "pj-rotary", "transport(kind=learned,values=1)", "transport(kind=path)",
+                                         "gate"),
                          [](const auto& instance) {
                            std::string name;
                            for (const char c : instance.param)

@@ -1,4 +1,5 @@
-// The command line itself: help, versions, and wrong commands, options and values, each answered with one line and the exit status 2.
+// The command line itself: help, versions, and wrong commands, options and values, each answered with one line and the
+// exit status 2.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -20,7 +21,8 @@ void expect_refused(const std::vector<std::string>& arguments, const std::string
 TEST(Command, HelpListsEveryCommand) {
   const ProgramRun run = sextant({"--help"});
   EXPECT_EQ(run.status, 0);
-  for (const char* name : {"train", "eval", "sample", "grads", "report"}) EXPECT_NE(run.out.find(name), std::string::npos) << name;
+  for (const char* name : {"train", "eval", "sample", "grads", "report"})
+    EXPECT_NE(run.out.find(name), std::string::npos) << name;
   EXPECT_EQ(sextant({}).out, run.out);
 }
 
@@ -35,11 +37,14 @@ TEST(Command, EveryCommandHasHelpWithTheCommonOptions) {
   for (const char* name : {"train", "eval", "sample", "grads", "report"}) {
     const ProgramRun run = sextant({name, "--help"});
     EXPECT_EQ(run.status, 0) << name;
-    for (const char* option : {"--threads", "--seed", "--json", "--quiet"}) EXPECT_NE(run.out.find(option), std::string::npos) << name << option;
+    for (const char* option : {"--threads", "--seed", "--json", "--quiet"})
+      EXPECT_NE(run.out.find(option), std::string::npos) << name << option;
   }
 }
 
-TEST(Command, UnknownCommandNamesTheNearest) { expect_refused({"trian"}, "'train'"); }
+TEST(Command, UnknownCommandNamesTheNearest) {
+  expect_refused({"trian"}, "'train'");
+}
 
 TEST(Command, UnknownOptionNamesTheNearest) {
   expect_refused({"train", "--contxt", "12"}, "--context");

@@ -17,22 +17,30 @@ namespace fs = std::filesystem;
 void expect_error(const ProgramRun& run, int status, const std::vector<std::string>& parts) {
   EXPECT_EQ(run.status, status) << run.err;
   EXPECT_EQ(count_lines(run.err), 1) << run.err;
-  for (const std::string& part : parts) EXPECT_NE(run.err.find(part), std::string::npos) << "'" << part << "' is not in: " << run.err;
+  for (const std::string& part : parts)
+    EXPECT_NE(run.err.find(part), std::string::npos) << "'" << part << "' is not in: " << run.err;
 }
 
 class DataFile : public testing::Test {
  protected:
   // A refused run leaves no folder behind.
-  void expect_refused(const std::string& data, const std::vector<std::string>& parts, const std::vector<std::string>& more = {}) const {
+  void expect_refused(const std::string& data, const std::vector<std::string>& parts,
+                      const std::vector<std::string>& more = {}) const {
     expect_error(sextant(tiny_model(data, folder_.path("run"), more)), 2, parts);
     EXPECT_FALSE(fs::exists(folder_.path("run")));
   }
   Folder folder_;
 };
 
-TEST_F(DataFile, Missing) { expect_refused(folder_.path("nothing.txt"), {"nothing.txt"}); }
-TEST_F(DataFile, Empty) { expect_refused(folder_.write("empty.txt", ""), {"empty"}); }
-TEST_F(DataFile, OneByte) { expect_refused(folder_.write("one.txt", "a"), {"one"}); }
+TEST_F(DataFile, Missing) {
+  expect_refused(folder_.path("nothing.txt"), {"nothing.txt"});
+}
+TEST_F(DataFile, Empty) {
+  expect_refused(folder_.write("empty.txt", ""), {"empty"});
+}
+TEST_F(DataFile, OneByte) {
+  expect_refused(folder_.write("one.txt", "a"), {"one"});
+}
 TEST_F(DataFile, ContextLongerThanTheData) {
   const std::string data = folder_.write("short.txt", sample_text(400));
   expect_refused(data, {"360", "1000"}, {"--context", "1000"});  // nine tenths are for training
@@ -57,7 +65,8 @@ TEST_F(DataFile, ModelThatCannotBe) {
 class Checkpoint : public testing::Test {
  protected:
   void SetUp() override {
-    const ProgramRun run = sextant(tiny_model(folder_.write("text.txt", sample_text(3000)), folder_.path("run"), {"--steps", "2"}));
+    const ProgramRun run =
+        sextant(tiny_model(folder_.write("text.txt", sample_text(3000)), folder_.path("run"), {"--steps", "2"}));
     ASSERT_EQ(run.status, 0) << run.err;
     good_ = read_file(folder_.path("run/checkpoint.safetensors"));
   }
@@ -78,11 +87,16 @@ class Checkpoint : public testing::Test {
   std::string good_;
 };
 
-TEST_F(Checkpoint, Missing) { expect_error(sextant({"eval", folder_.path("nothing")}), 2, {"nothing"}); }
-TEST_F(Checkpoint, Empty) { expect_refused(""); }
+TEST_F(Checkpoint, Missing) {
+  expect_error(sextant({"eval", folder_.path("nothing")}), 2, {"nothing"});
+}
+TEST_F(Checkpoint, Empty) {
+  expect_refused("");
+}
 
 TEST_F(Checkpoint, Truncated) {
-  for (const size_t size : {size_t{1}, size_t{7}, size_t{8}, size_t{100}, good_.size() / 2, good_.size() - 1}) expect_refused(good_.substr(0, size));
+  for (const size_t size : {size_t{1}, size_t{7}, size_t{8}, size_t{100}, good_.size() / 2, good_.size() - 1})
+    expect_refused(good_.substr(0, size));
 }
 
 TEST_F(Checkpoint, BitFlipped) {
@@ -101,16 +115,20 @@ TEST_F(Checkpoint, HeaderLengthBeyondAnything) {
 }
 
 TEST_F(Checkpoint, OverlappingOffsets) {
-  expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", std::string(12, '\0')));
+  expect_refused(with_header(
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+      std::string(12, '\0')));
 }
 
 TEST_F(Checkpoint, Foreign) {
-  expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", std::string(8, '\0')), {"config"});
+  expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", std::string(8, '\0')),
+                 {"config"});
   expect_refused("PK\x03\x04 something that another program wrote, long enough to hold a header");
 }
 
 TEST_F(Checkpoint, OfAnotherVocabulary) {
-  expect_error(sextant({"eval", folder_.path("run"), "--data", "canon", "--lengths", "16"}), 2, {"vocabulary", "256", "390"});
+  expect_error(sextant({"eval", folder_.path("run"), "--data", "canon", "--lengths", "16"}), 2,
+               {"vocabulary", "256", "390"});
 }
 
 TEST_F(Checkpoint, LengthBeyondTheData) {
@@ -120,7 +138,9 @@ TEST_F(Checkpoint, LengthBeyondTheData) {
 TEST_F(Checkpoint, TokensOfGrads) {
   const auto expect_line = [&](const std::string& text, const std::vector<std::string>& parts) {
     const std::string tokens = folder_.write("tokens.txt", text);
-    expect_error(sextant({"grads", folder_.path("run"), "--tokens", tokens, "--out", folder_.path("grads.safetensors")}), 2, parts);
+    expect_error(
+        sextant({"grads", folder_.path("run"), "--tokens", tokens, "--out", folder_.path("grads.safetensors")}), 2,
+        parts);
     EXPECT_FALSE(fs::exists(folder_.path("grads.safetensors")));
   };
   expect_line("1 2 3\n4 5 256\n", {"tokens.txt:2", "256", "255"});
@@ -132,11 +152,14 @@ TEST_F(Checkpoint, TokensOfGrads) {
   expect_error(sextant({"grads", folder_.path("run"), "--out", folder_.path("g")}), 2, {"--tokens"});
 }
 
-TEST_F(Checkpoint, ResumingWhereNothingIs) { expect_error(sextant({"train", "--resume", folder_.path("nowhere")}), 2, {"nowhere", "--out"}); }
+TEST_F(Checkpoint, ResumingWhereNothingIs) {
+  expect_error(sextant({"train", "--resume", folder_.path("nowhere")}), 2, {"nowhere", "--out"});
+}
 
 TEST_F(Checkpoint, FolderThatCannotBeWritten) {
   const std::string data = folder_.path("text.txt");
-  expect_error(sextant(tiny_model(data, data + "/run", {"--steps", "1"})), 2, {"text.txt"});  // a file where a folder must be
+  expect_error(sextant(tiny_model(data, data + "/run", {"--steps", "1"})), 2,
+               {"text.txt"});  // a file where a folder must be
   if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere: the permission check needs another user";
   ASSERT_EQ(::mkdir(folder_.path("closed").c_str(), 0500), 0);
   expect_error(sextant(tiny_model(data, folder_.path("closed/run"), {"--steps", "1"})), 3, {"closed"});
@@ -145,10 +168,13 @@ TEST_F(Checkpoint, FolderThatCannotBeWritten) {
 TEST_F(Checkpoint, FullDisk) {
   const std::string small = folder_.path("small");
   fs::create_directory(small);
-  if (::geteuid() != 0 || ::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=128k") != 0) GTEST_SKIP() << "needs the right to mount a small file system";
-  const ProgramRun run = sextant(tiny_model(folder_.path("text.txt"), small + "/run", {"--steps", "5", "--width", "64"}));
+  if (::geteuid() != 0 || ::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=128k") != 0)
+    GTEST_SKIP() << "needs the right to mount a small file system";
+  const ProgramRun run =
+      sextant(tiny_model(folder_.path("text.txt"), small + "/run", {"--steps", "5", "--width", "64"}));
   int left_over = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(small)) left_over += entry.path().string().ends_with(".partial");
+  for (const auto& entry : fs::recursive_directory_iterator(small))
+    left_over += entry.path().string().ends_with(".partial");
   ::umount(small.c_str());
   expect_error(run, 3, {"checkpoint.safetensors"});
   EXPECT_EQ(left_over, 0);

@@ -22,7 +22,9 @@ namespace {
 
 std::string temporary_name(const char* kind) {
   static int counter = 0;
-  return (fs::temp_directory_path() / ("sextant-test-" + std::to_string(::getpid()) + "-" + kind + std::to_string(counter++))).string();
+  return (fs::temp_directory_path() /
+          ("sextant-test-" + std::to_string(::getpid()) + "-" + kind + std::to_string(counter++)))
+      .string();
 }
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
@@ -46,7 +48,8 @@ RunningProgram::RunningProgram(const std::vector<std::string>& arguments, const 
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 1, out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  const int error = posix_spawn(&child_, SEXTANT_PROGRAM, &actions, nullptr, pointers(words).data(), pointers(variables).data());
+  const int error =
+      posix_spawn(&child_, SEXTANT_PROGRAM, &actions, nullptr, pointers(words).data(), pointers(variables).data());
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) throw std::runtime_error(std::string("cannot start ") + SEXTANT_PROGRAM);
 }
@@ -58,7 +61,9 @@ RunningProgram::~RunningProgram() {
   }
 }
 
-void RunningProgram::kill(int signal) { ::kill(child_, signal); }
+void RunningProgram::kill(int signal) {
+  ::kill(child_, signal);
+}
 
 ProgramRun RunningProgram::wait() {
   int status = 0;
@@ -74,7 +79,9 @@ ProgramRun sextant(const std::vector<std::string>& arguments, const std::vector<
   return RunningProgram(arguments, environment).wait();
 }
 
-Folder::Folder() : path_(temporary_name("folder")) { fs::create_directories(path_); }
+Folder::Folder() : path_(temporary_name("folder")) {
+  fs::create_directories(path_);
+}
 
 Folder::~Folder() {
   std::error_code ignored;
@@ -92,26 +99,36 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-void write_file(const std::string& path, const std::string& content) { std::ofstream(path, std::ios::binary) << content; }
+void write_file(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
 
 std::string difference(const std::string& path_a, const std::string& path_b) {
   const std::string a = read_file(path_a), b = read_file(path_b);
   if (a.empty() || b.empty()) return "one is missing or empty";
   const size_t place = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-  return a == b ? "" : "sizes " + std::to_string(a.size()) + " and " + std::to_string(b.size()) + ", first difference at byte " + std::to_string(place);
+  return a == b ? ""
+                : "sizes " + std::to_string(a.size()) + " and " + std::to_string(b.size()) +
+                      ", first difference at byte " + std::to_string(place);
 }
 
-int count_lines(const std::string& text) { return static_cast<int>(std::ranges::count(text, '\n')); }
+int count_lines(const std::string& text) {
+  return static_cast<int>(std::ranges::count(text, '\n'));
+}
 
 std::string sample_text(int bytes) {
-  const std::vector<std::string> words = {"the ", "sea ", "and ", "a ", "star ", "of ", "night ", "over ", "ship, ", "sails. "};
+  const std::vector<std::string> words = {"the ", "sea ",   "and ",  "a ",     "star ",
+                                          "of ",  "night ", "over ", "ship, ", "sails. "};
   std::string text;
-  for (unsigned state = 1; static_cast<int>(text.size()) < bytes; state = state * 1103515245u + 12345u) text += words[(state >> 16) % words.size()];
+  for (unsigned state = 1; static_cast<int>(text.size()) < bytes; state = state * 1103515245u + 12345u)
+    text += words[(state >> 16) % words.size()];
   return text.substr(0, static_cast<size_t>(bytes));
 }
 
-std::vector<std::string> tiny_model(const std::string& data, const std::string& out, const std::vector<std::string>& more) {
-  std::vector<std::string> arguments = {"train", "--data", data, "--out", out, "--layers", "1", "--width", "16", "--heads", "2", "--context", "16", "--batch", "4"};
+std::vector<std::string> tiny_model(const std::string& data, const std::string& out,
+                                    const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = {"train", "--data",  data, "--out",     out,  "--layers", "1", "--width",
+                                        "16",    "--heads", "2",  "--context", "16", "--batch",  "4"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }

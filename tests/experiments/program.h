@@ -58,6 +58,7 @@ int count_lines(const std::string& text);
 std::string sample_text(int bytes);
 
 // Options of a model that trains in a fraction of a second.
-std::vector<std::string> tiny_model(const std::string& data, const std::string& out, const std::vector<std::string>& more = {});
+std::vector<std::string> tiny_model(const std::string& data, const std::string& out,
+                                    const std::vector<std::string>& more = {});
 
 }  // namespace sextant::test

@@ -18,13 +18,15 @@ class Trained : public testing::Test {
  protected:
   void SetUp() override {
     text_ = sample_text(4000);
-    const ProgramRun run = sextant(tiny_model(folder_.write("text.txt", text_), folder_.path("run"),
-                                              {"--steps", "60", "--lr", "0.01", "--layers", "2", "--position", "rope+alibi", "--dtype", "f64"}));
+    const ProgramRun run = sextant(
+        tiny_model(folder_.write("text.txt", text_), folder_.path("run"),
+                   {"--steps", "60", "--lr", "0.01", "--layers", "2", "--position", "rope+alibi", "--dtype", "f64"}));
     ASSERT_EQ(run.status, 0) << run.err;
   }
   SafetensorsFile grads(const std::string& tokens) const {
     folder_.write("tokens.txt", tokens);
-    const ProgramRun run = sextant({"grads", folder_.path("run"), "--tokens", folder_.path("tokens.txt"), "--out", folder_.path("grads.safetensors")});
+    const ProgramRun run = sextant({"grads", folder_.path("run"), "--tokens", folder_.path("tokens.txt"), "--out",
+                                    folder_.path("grads.safetensors")});
     EXPECT_EQ(run.status, 0) << run.err;
     return SafetensorsFile::open(folder_.path("grads.safetensors"));
   }
@@ -34,13 +36,15 @@ class Trained : public testing::Test {
 
 // The streamed loss through the cache, in pieces, is the loss of one full forward pass.
 TEST_F(Trained, EvaluationIsTheLossOfTheFullForwardPass) {
-  const ProgramRun run = sextant({"eval", folder_.path("run"), "--lengths", "48,100", "--windows", "1", "--piece", "7", "--json"});
+  const ProgramRun run =
+      sextant({"eval", folder_.path("run"), "--lengths", "48,100", "--windows", "1", "--piece", "7", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   const json lengths = json::parse(run.out).at("lengths");
   const std::string held_out = text_.substr(3600);  // the last tenth
   for (const json& row : lengths) {
     std::string line;
-    for (int t = 0; t <= row.at("length").get<int>(); ++t) line += std::to_string(static_cast<unsigned char>(held_out[static_cast<size_t>(t)])) + " ";
+    for (int t = 0; t <= row.at("length").get<int>(); ++t)
+      line += std::to_string(static_cast<unsigned char>(held_out[static_cast<size_t>(t)])) + " ";
     const double loss = grads(line + "\n").tensor("loss").item();
     const double nats = row.at("nats_per_token");
     EXPECT_NEAR(nats, loss, 1e-10);
@@ -51,7 +55,8 @@ TEST_F(Trained, EvaluationIsTheLossOfTheFullForwardPass) {
 }
 
 TEST_F(Trained, GreedySamplesAreTheFullForwardPasssFirstChoices) {
-  const ProgramRun run = sextant({"sample", folder_.path("run"), "--prompt", "the s", "--tokens", "40", "--temperature", "0", "--json"});
+  const ProgramRun run =
+      sextant({"sample", folder_.path("run"), "--prompt", "the s", "--tokens", "40", "--temperature", "0", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   const std::vector<int> tokens = json::parse(run.out).at("tokens");
   ASSERT_EQ(tokens.size(), 45u);
@@ -68,7 +73,8 @@ TEST_F(Trained, GreedySamplesAreTheFullForwardPasssFirstChoices) {
 }
 
 TEST_F(Trained, SamplesAreBytesAsTheyComeAndRepeatWithTheSeed) {
-  const std::vector<std::string> arguments = {"sample", folder_.path("run"), "--prompt", "star", "--tokens", "30", "--top-k", "5", "--seed"};
+  const std::vector<std::string> arguments = {"sample", folder_.path("run"), "--prompt", "star",  "--tokens",
+                                              "30",     "--top-k",           "5",        "--seed"};
   const auto with_seed = [&](const char* seed) {
     std::vector<std::string> all = arguments;
     all.push_back(seed);
@@ -96,12 +102,14 @@ TEST_F(Trained, GradientsAreTheSlopeOfTheLoss) {
       std::vector<NamedTensor> tensors;
       for (const std::string& tensor : file.names()) {
         tensors.push_back({tensor, converted(arena, file.tensor(tensor), DType::f64)});
-        if (tensor == name) tensors.back().tensor.set_flat(5, tensors.back().tensor.flat(5) + (side == 0 ? -1e-5 : 1e-5));
+        if (tensor == name)
+          tensors.back().tensor.set_flat(5, tensors.back().tensor.flat(5) + (side == 0 ? -1e-5 : 1e-5));
       }
       fs::create_directories(folder_.path("moved"));
       write_safetensors(folder_.path("moved/checkpoint.safetensors"), tensors, file.metadata());
       folder_.write("tokens.txt", batch);
-      const ProgramRun run = sextant({"grads", folder_.path("moved"), "--tokens", folder_.path("tokens.txt"), "--out", folder_.path("moved/grads.safetensors")});
+      const ProgramRun run = sextant({"grads", folder_.path("moved"), "--tokens", folder_.path("tokens.txt"), "--out",
+                                      folder_.path("moved/grads.safetensors")});
       ASSERT_EQ(run.status, 0) << run.err;
       loss[side] = SafetensorsFile::open(folder_.path("moved/grads.safetensors")).tensor("loss").item();
     }
@@ -116,7 +124,8 @@ TEST_F(Trained, ReportIsOnePageAndItsNumbers) {
   const std::string page = read_file(result.at("report"));
   EXPECT_NE(page.find("A &lt;b&gt; &amp; &quot;c&quot;"), std::string::npos);
   EXPECT_EQ(page.find("<b>"), std::string::npos);
-  for (const char* fetched : {"src=\"http", "href=\"http", "<script", "@import"}) EXPECT_EQ(page.find(fetched), std::string::npos) << fetched;
+  for (const char* fetched : {"src=\"http", "href=\"http", "<script", "@import"})
+    EXPECT_EQ(page.find(fetched), std::string::npos) << fetched;
   EXPECT_TRUE(page.find("<svg") != std::string::npos || page.find("gnuplot is not installed") != std::string::npos);
   EXPECT_NE(page.find("sextant train --data"), std::string::npos);
   const std::string curve = read_file(folder_.path("run/report-training-loss.csv"));
@@ -133,8 +142,14 @@ TEST_F(Trained, ReportWithoutGnuplotSaysSo) {
 }
 
 TEST_F(Trained, ReportOfManyRunsTellsThemApart) {
-  ASSERT_EQ(sextant(tiny_model(folder_.path("text.txt"), folder_.path("runs/a"), {"--steps", "5", "--position", "none"})).status, 0);
-  ASSERT_EQ(sextant(tiny_model(folder_.path("text.txt"), folder_.path("runs/b"), {"--steps", "5", "--position", "alibi"})).status, 0);
+  ASSERT_EQ(
+      sextant(tiny_model(folder_.path("text.txt"), folder_.path("runs/a"), {"--steps", "5", "--position", "none"}))
+          .status,
+      0);
+  ASSERT_EQ(
+      sextant(tiny_model(folder_.path("text.txt"), folder_.path("runs/b"), {"--steps", "5", "--position", "alibi"}))
+          .status,
+      0);
   const ProgramRun run = sextant({"report", folder_.path("runs")});
   ASSERT_EQ(run.status, 0) << run.err;
   const std::string lengths = read_file(folder_.path("runs/report-loss-by-length-table.csv"));

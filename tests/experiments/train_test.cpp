@@ -15,7 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string checkpoint(const std::string& run) { return run + "/checkpoint.safetensors"; }
+std::string checkpoint(const std::string& run) {
+  return run + "/checkpoint.safetensors";
+}
 
 // metrics.csv without the two columns that tell time.
 std::string metrics_without_time(const std::string& run) {
@@ -31,7 +33,9 @@ std::string metrics_without_time(const std::string& run) {
   return kept;
 }
 
-void sleep_ms(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+void sleep_ms(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
 
 void wait_for_lines(const std::string& path, int lines) {
   for (int tries = 0; tries < 3000 && count_lines(read_file(path)) < lines; ++tries) sleep_ms(5);
@@ -55,7 +59,8 @@ TEST_F(Train, WritesTheRunFolder) {
   const auto manifest = nlohmann::json::parse(read_file(folder_.path("run/manifest.json")));
   EXPECT_EQ(manifest.at("options").at("steps"), 12);
   EXPECT_EQ(manifest.at("data").at("sha256").get<std::string>().size(), 64u);
-  for (const char* key : {"version", "compiler", "cpu", "isa", "threads", "blas"}) EXPECT_TRUE(manifest.at("environment").contains(key)) << key;
+  for (const char* key : {"version", "compiler", "cpu", "isa", "threads", "blas"})
+    EXPECT_TRUE(manifest.at("environment").contains(key)) << key;
   const std::string metrics = read_file(folder_.path("run/metrics.csv"));
   EXPECT_TRUE(metrics.starts_with("step,tokens,seconds,loss,lr,grad_norm,tokens_per_second\n")) << metrics;
   EXPECT_EQ(count_lines(metrics), 13);
@@ -64,14 +69,16 @@ TEST_F(Train, WritesTheRunFolder) {
   EXPECT_EQ(evaluation.at("lengths").at(0).at("ratio_to_training_length"), 1.0);
   const SafetensorsFile file = SafetensorsFile::open(folder_.path("run/checkpoint.safetensors"));
   const auto config = nlohmann::json::parse(file.metadata("config"));
-  for (const char* key : {"vocab", "layers", "width", "heads", "context", "position", "tied", "dtype", "data"}) EXPECT_TRUE(config.contains(key)) << key;
+  for (const char* key : {"vocab", "layers", "width", "heads", "context", "position", "tied", "dtype", "data"})
+    EXPECT_TRUE(config.contains(key)) << key;
 }
 
 TEST_F(Train, LearnsTheText) {
   const ProgramRun run = sextant(train("run", {"--steps", "150", "--lr", "0.01", "--json", "--quiet"}));
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.err, "");
-  // log(256) = 5.5 at the start; the words are drawn uniformly from ten: about ln(10) / 4.6 = 0.5 nats a byte is the best there is.
+  // log(256) = 5.5 at the start; the words are drawn uniformly from ten: about ln(10) / 4.6 = 0.5 nats a byte is the
+  // best there is.
   const double loss = nlohmann::json::parse(run.out).at("evaluation").at("lengths").at(0).at("nats_per_token");
   EXPECT_LT(loss, 2.2);
   EXPECT_GT(loss, 0.45);
@@ -79,7 +86,10 @@ TEST_F(Train, LearnsTheText) {
 
 TEST_F(Train, SameBitsForAnyNumberOfThreads) {
   for (const char* threads : {"1", "2", "3"})
-    ASSERT_EQ(sextant(train(threads, {"--steps", "15", "--position", "rope+alibi", "--layers", "2", "--threads", threads})).status, 0);
+    ASSERT_EQ(
+        sextant(train(threads, {"--steps", "15", "--position", "rope+alibi", "--layers", "2", "--threads", threads}))
+            .status,
+        0);
   EXPECT_EQ(difference(checkpoint(folder_.path("1")), checkpoint(folder_.path("2"))), "");
   EXPECT_EQ(difference(checkpoint(folder_.path("1")), checkpoint(folder_.path("3"))), "");
   EXPECT_EQ(metrics_without_time(folder_.path("1")), metrics_without_time(folder_.path("3")));
@@ -97,7 +107,8 @@ TEST_F(Train, MicroBatchesGiveTheBitsOfTheWholeBatch) {
   const auto tensors = [&](const char* run) {
     SafetensorsFile file = SafetensorsFile::open(folder_.path(std::string(run) + "/checkpoint.safetensors"));
     std::string bytes;
-    for (const std::string& name : file.names()) bytes.append(reinterpret_cast<const char*>(file.bytes(name).data()), file.bytes(name).size());
+    for (const std::string& name : file.names())
+      bytes.append(reinterpret_cast<const char*>(file.bytes(name).data()), file.bytes(name).size());
     return bytes;
   };
   EXPECT_TRUE(tensors("1") == tensors("2"));
@@ -106,8 +117,10 @@ TEST_F(Train, MicroBatchesGiveTheBitsOfTheWholeBatch) {
 
 TEST_F(Train, MicroBatchesOfAnySizeGiveTheSameUpToRounding) {
   for (const char* parts : {"1", "3"})
-    ASSERT_EQ(sextant(train(parts, {"--batch", "6", "--steps", "8", "--dtype", "f64", "--accumulate", parts})).status, 0);
-  SafetensorsFile one = SafetensorsFile::open(checkpoint(folder_.path("1"))), three = SafetensorsFile::open(checkpoint(folder_.path("3")));
+    ASSERT_EQ(sextant(train(parts, {"--batch", "6", "--steps", "8", "--dtype", "f64", "--accumulate", parts})).status,
+              0);
+  SafetensorsFile one = SafetensorsFile::open(checkpoint(folder_.path("1"))),
+                  three = SafetensorsFile::open(checkpoint(folder_.path("3")));
   for (const std::string& name : one.names()) {
     const Tensor a = one.tensor(name), b = three.tensor(name);
     for (int64_t i = 0; i < a.elements(); ++i) ASSERT_NEAR(a.flat(i), b.flat(i), 1e-9) << name;
@@ -139,22 +152,27 @@ TEST_F(Train, KilledAtRandomMomentsItGoesOnBitForBit) {
   const std::string run = folder_.path("killed");
   for (int kills = 0; kills < 6; ++kills) {
     const bool started = fs::exists(run + "/checkpoint.safetensors");
-    RunningProgram running(started ? std::vector<std::string>{"train", "--resume", run, "--save-every", "7"} : train("killed", options));
+    RunningProgram running(started ? std::vector<std::string>{"train", "--resume", run, "--save-every", "7"}
+                                   : train("killed", options));
     sleep_ms(100 + static_cast<int>(random() % 250));
     running.kill(SIGKILL);
     running.wait();
   }
-  const ProgramRun last = fs::exists(run + "/checkpoint.safetensors") ? sextant({"train", "--resume", run}) : sextant(train("killed", options));
+  const ProgramRun last = fs::exists(run + "/checkpoint.safetensors") ? sextant({"train", "--resume", run})
+                                                                      : sextant(train("killed", options));
   ASSERT_EQ(last.status, 0) << last.err;
   EXPECT_EQ(difference(checkpoint(folder_.path("whole")), checkpoint(run)), "");
   EXPECT_EQ(metrics_without_time(folder_.path("whole")), metrics_without_time(run));
-  for (const auto& entry : fs::directory_iterator(run)) EXPECT_EQ(entry.path().string().find(".partial"), std::string::npos) << entry.path();
+  for (const auto& entry : fs::directory_iterator(run))
+    EXPECT_EQ(entry.path().string().find(".partial"), std::string::npos) << entry.path();
 }
 
 TEST_F(Train, ResumingRefusesOtherOptionsAndNamesThem) {
   ASSERT_EQ(sextant(train("run", {"--steps", "4"})).status, 0);
   const std::string run = folder_.path("run");
-  const std::vector<std::pair<std::string, std::string>> changes = {{"--width", "32"}, {"--lr", "0.5"}, {"--steps", "9"}, {"--position", "alibi"}, {"--dtype", "f64"}, {"--seed", "7"}};
+  const std::vector<std::pair<std::string, std::string>> changes = {{"--width", "32"},  {"--lr", "0.5"},
+                                                                    {"--steps", "9"},   {"--position", "alibi"},
+                                                                    {"--dtype", "f64"}, {"--seed", "7"}};
   for (const auto& [option, value] : changes) {
     const ProgramRun resumed = sextant({"train", "--resume", run, option, value});
     EXPECT_EQ(resumed.status, 2) << option;

@@ -42,7 +42,7 @@ std::vector<float> scores(const std::string& spec, const Tensor& q, const Tensor
   Features queries{tape.constant(q), tape.constant(q), {}}, keys{tape.constant(k), tape.constant(k), {}};
   layer.position->transform(call(query_tile * tile), queries, nullptr);
   layer.position->transform(call(key_tile * tile), keys, nullptr);
-  const Tensor rows = contiguous(tape.arena(), queries.q.value()).reshape({tile, dim});
+  const Tensor rows = converted(tape.arena(), queries.q.value(), DType::f32).reshape({tile, dim});  // a copy, which carry() may write over
   if (const TileTransport* transport = layer.position->tile_transport(call(query_tile * tile), queries, nullptr)) {
     const Tensor raw = converted(tape.arena(), rows, DType::f32);
     transport->carry({0, 0, query_tile, key_tile, query_tile * tile, tile, tile}, raw, rows);

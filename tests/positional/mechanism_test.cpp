@@ -113,6 +113,13 @@ TEST(MixingWindow, IsTheLastCrossing) {
   EXPECT_EQ(mixing_window({{1, 2, 3}, {0.9, 0.1, NAN}, {}}, 0.2), 2);
 }
 
+TEST(ScoreGap, IsNearMeanLessLargestFarScore) {
+  const Decoherence curve{{0, 1, 5, 9}, {1.0, 0.5, -0.2, 0.1}, {0.0, 0.1, 0.02, 0.3}};
+  EXPECT_NEAR(score_gap(curve, 1, 0.0), 0.75 - 0.2, 1e-15);
+  EXPECT_NEAR(score_gap(curve, 1, 1.0), 0.75 - 0.4, 1e-15);
+  EXPECT_TRUE(std::isnan(score_gap(curve, 9, 0.0)));
+}
+
 TEST(FarMass, AgainstClosedForms) {
   EXPECT_DOUBLE_EQ(far_mass(std::vector<double>(10, 3.0), 3), 0.6);  // 10 equal sources, 4 of them near
   EXPECT_DOUBLE_EQ(far_mass(std::vector<double>{1.0}, 0), 0.0);
