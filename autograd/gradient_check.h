@@ -45,6 +45,12 @@ struct AuditCase {
   TapeFunction function;
   TapeFunction composed;  // may be empty
   bool differentiable_here = true;  // false where finite differences do not apply (kinks, overflow): then only finiteness or the twin is checked
+  bool large = false;               // too large to go entry by entry: along random directions only
+  // For the comparison of f32 with f64: the same function on f32 inputs, where `function` stands on weights or tables in f64 (empty: `function`
+  // itself), and which inputs are f64 in f32 models, too.
+  TapeFunction function_f32 = {};
+  std::vector<int> inputs_f64 = {};
+  std::vector<std::string> input_names = {};  // for reports; "input 0", ... where there are none
 };
 
 struct AuditEntry {

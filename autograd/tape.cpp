@@ -200,8 +200,10 @@ void Tape::visit(int index) {
     doutputs_.push_back(out.gradient);
   }
   const auto start = profiling_ ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
+  const std::vector<Tensor> before = witness_ == nullptr ? std::vector<Tensor>{} : input_gradients(operation);
   operation.function(operation.closure, doutputs_);
   if (operation.whole >= 0) adopt_windows(operation.whole, operation.reserved);
+  if (witness_ != nullptr) tell_witness(operation, before);
   if (profiling_) {
     Timing& timing = profile_[operation.name];
     timing.backward_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -216,6 +218,33 @@ void Tape::adopt_windows(int index, const Tensor& windows) {
     accumulate(index, windows);
   else
     whole.gradient = windows;
+}
+
+// Copies of the gradients of an operation's inputs as they are; undefined where there is none.
+std::vector<Tensor> Tape::input_gradients(const Node& operation) {
+  std::vector<Tensor> copies;
+  for (int i = 0; i < operation.inputs; ++i) {
+    const Node& input = node(inputs_[static_cast<size_t>(operation.first_input + i)]);
+    const bool kept = input.parameter != nullptr && input.parameter->has_gradient;  // of the batches before
+    const Tensor gradient = kept ? input.parameter->gradient : input.gradient;
+    copies.push_back(gradient.defined() ? converted(arena_, gradient, gradient.dtype()) : Tensor{});
+  }
+  return copies;
+}
+
+void Tape::tell_witness(const Node& operation, std::span<const Tensor> before) {
+  const auto first = inputs_.begin() + operation.first_input;
+  for (int i = 0; i < operation.inputs; ++i) {
+    const int index = first[i];
+    if (std::find(first, first + i, index) != first + i) continue;  // the same variable twice is one input
+    Node& input = node(index);
+    if (!input.gradient.defined()) continue;
+    if (input.borrowed) {
+      input.gradient = converted(arena_, input.gradient, input.gradient.dtype());
+      input.borrowed = false;
+    }
+    witness_->contributed(operation.name, i, before[static_cast<size_t>(i)], input.gradient);
+  }
 }
 
 void Tape::reset() {

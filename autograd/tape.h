@@ -125,6 +125,16 @@ class Tape {
   // Forgets everything of the step and takes its memory back.
   void reset();
 
+  // For tests that plant wrong gradients (autograd/fault.h): called in backward for each input of each operation whose backward has just run. null: nobody.
+  class Witness {
+   public:
+    virtual ~Witness() = default;
+    // `input` counts the operation's defined inputs from 0; `before` is the input's gradient without this operation's contribution (undefined: none),
+    // `gradient` with it; what is written there counts.
+    virtual void contributed(const char* operation, int input, const Tensor& before, const Tensor& gradient) = 0;
+  };
+  void set_witness(Witness* witness) { witness_ = witness; }
+
   // How many equal groups of rows (sequences) sums over rows are split into, see core/kernels.h; 1 unless the model sets it.
   void set_leaves(int64_t leaves) { leaves_ = leaves; }
   int64_t leaves_for(int64_t rows) const { return leaves_ > 0 && rows % leaves_ == 0 ? leaves_ : 1; }
@@ -199,6 +209,8 @@ class Tape {
   void run_backward(int from);
   void visit(int index);
   void adopt_windows(int index, const Tensor& windows);
+  std::vector<Tensor> input_gradients(const Node& operation);
+  void tell_witness(const Node& operation, std::span<const Tensor> before);
   int first_output(int index) const;
 
   Arena arena_;
@@ -207,6 +219,7 @@ class Tape {
   std::vector<std::pair<Parameter*, int>> parameters_;
   std::vector<Tensor> doutputs_;
   int64_t leaves_ = 1;
+  Witness* witness_ = nullptr;
   bool recording_ = true;
   bool profiling_ = false;
   std::chrono::steady_clock::time_point mark_;

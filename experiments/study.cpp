@@ -1,0 +1,202 @@
+#include "experiments/study.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "experiments/interrupt.h"
+#include "experiments/manifest.h"
+#include "experiments/study_page.h"
+#include "positional/spec.h"
+
+namespace sextant::study {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+std::vector<Study>& registry() {
+  static std::vector<Study> all;
+  return all;
+}
+
+std::string result_path(const Plan& plan, const std::string& key) { return plan.out + "/results/" + key + ".json"; }
+
+// The stored result of a piece; nothing when there is none yet. Throws Error when it was made with other settings.
+std::optional<json> stored_result(const Plan& plan, const Piece& piece) {
+  const std::string path = result_path(plan, piece.key);
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return {};
+  json stored = read_json(path);
+  require(stored.is_object() && stored.contains("settings") && stored.contains("result"),
+          "{}: is no result of an experiment; remove it, or choose another --out", path);
+  require(stored.at("settings") == piece.settings,
+          "{}: was made with other settings ({}) than are asked for now ({}); choose another --out", path,
+          stored.at("settings").dump(), piece.settings.dump());
+  return stored.at("result");
+}
+
+// Of the pieces of one call: which are to be worked off, and how long that takes.
+class Pace {
+ public:
+  explicit Pace(double cost) : left_(cost) {}
+
+  void done(double cost, double seconds) {
+    left_ -= cost;
+    worked_ += cost;
+    seconds_ += seconds;
+  }
+  std::string text() const {
+    return worked_ > 0 && left_ > 0 ? fmt::format(", about {} left", duration_text(seconds_ / worked_ * left_)) : "";
+  }
+
+ private:
+  double left_, worked_ = 0, seconds_ = 0;
+};
+
+json work_off(const Piece& piece, const Plan& plan, std::FILE* output, double& seconds) {
+  const auto start = std::chrono::steady_clock::now();
+  Progress progress(plan.quiet ? nullptr : output, 3);
+  json result = piece.work({plan.out + "/runs/" + piece.key, plan.command, &progress});
+  progress.finish();
+  seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  write_atomically(result_path(plan, piece.key),
+                   json{{"settings", piece.settings}, {"seconds", seconds}, {"result", result}}.dump(2) + "\n");
+  return result;
+}
+
+std::vector<Piece> chosen_pieces(const Study& study, const Plan& plan) {
+  const std::vector<Piece> all = study.pieces(plan);
+  std::vector<Piece> chosen;
+  std::string keys;
+  for (const Piece& piece : all) {
+    keys += (keys.empty() ? "" : ", ") + piece.key;
+    if (piece.key.find(plan.only) != std::string::npos) chosen.push_back(piece);
+  }
+  require(!chosen.empty(), "--only {}: no piece of {} has that in its name; they are {}", plan.only, study.name, keys);
+  return chosen;
+}
+
+// Works off what is not there, in order, until the end or a signal.
+void work_off_all(const std::vector<Piece>& pieces, const Plan& plan, std::FILE* output, Results& results,
+                  Report& report) {
+  double cost = 0;
+  for (const Piece& piece : pieces) {
+    if (const auto stored = stored_result(plan, piece))
+      results[piece.key] = *stored;
+    else
+      cost += piece.cost;
+  }
+  report.skipped = static_cast<int64_t>(results.size());
+  if (report.skipped > 0 && !plan.quiet)
+    fmt::print(output, "{} of {} pieces are finished and are not worked off again\n", report.skipped, pieces.size());
+  Pace pace(cost);
+  const Interrupt interrupt;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (results.contains(pieces[i].key)) continue;
+    if ((report.signal = Interrupt::signal()) != 0) return;
+    if (!plan.quiet) fmt::print(output, "[{}/{}] {}{}\n", i + 1, pieces.size(), pieces[i].key, pace.text());
+    std::fflush(output);
+    double seconds = 0;
+    try {
+      results[pieces[i].key] = work_off(pieces[i], plan, output, seconds);
+    } catch (const Interrupted& stopped) {
+      report.signal = stopped.signal;
+      return;
+    }
+    ++report.worked;
+    pace.done(pieces[i].cost, seconds);
+  }
+}
+
+// What else lies in the folder from earlier calls with another --only belongs on the page, too.
+void add_earlier(const Study& study, const Plan& plan, Results& results) {
+  for (const Piece& piece : study.pieces(plan))
+    if (!results.contains(piece.key))
+      if (const auto stored = stored_result(plan, piece)) results[piece.key] = *stored;
+}
+
+}  // namespace
+
+const char* name_of(Scale scale) {
+  return scale == Scale::smoke ? "smoke" : scale == Scale::quick ? "quick" : "paper";
+}
+
+Scale scale_from(const std::string& name) {
+  for (const Scale scale : {Scale::smoke, Scale::quick, Scale::paper})
+    if (name == name_of(scale)) return scale;
+  fail("--scale {}: is none of smoke, quick, paper; the nearest is '{}'", name,
+       nearest(name, {"smoke", "quick", "paper"}));
+}
+
+std::vector<uint64_t> Plan::seeds(int64_t count) const {
+  std::vector<uint64_t> all;
+  for (int64_t i = 0; i < count; ++i) all.push_back(seed + static_cast<uint64_t>(i));
+  return all;
+}
+
+const std::vector<Study>& studies() { return registry(); }
+
+const Study& study_named(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Study& study : registry()) {
+    if (study.name == name) return study;
+    names.push_back(study.name);
+  }
+  fail("there is no experiment '{}'; the nearest is '{}' (`sextant experiment list` names them)", name,
+       nearest(name, names));
+}
+
+RegisterStudy::RegisterStudy(Study study) {
+  std::vector<Study>& all = registry();
+  const auto after = std::ranges::upper_bound(all, study.name, {}, &Study::name);
+  all.insert(after, std::move(study));
+}
+
+Report run(const Study& study, const Plan& plan, std::FILE* output) {
+  const std::vector<Piece> pieces = chosen_pieces(study, plan);
+  const json environment = environment_json();  // before the lock, see manifest.h
+  const RunLock lock(plan.out);
+  const json asked = {{"experiment", study.name},
+                      {"scale", name_of(plan.scale)},
+                      {"seed", plan.seed},
+                      {"data", plan.data},
+                      {"command", plan.command},
+                      {"environment", environment}};
+  Report report;
+  Results results;
+  work_off_all(pieces, plan, output, results, report);
+  add_earlier(study, plan, results);
+  write_atomically(plan.out + "/experiment.json", asked.dump(2) + "\n");
+  report.outcome = study.outcome(plan, results);
+  report.files = write_page(study, plan, report.outcome, static_cast<int64_t>(results.size()), asked);
+  report.page = report.files.front();
+  return report;
+}
+
+Sample sample_of(const std::vector<double>& values) {
+  Sample sample{.count = static_cast<int64_t>(values.size())};
+  for (const double value : values) sample.mean += value / static_cast<double>(values.size());
+  if (values.size() < 2) return sample;
+  double squares = 0;
+  for (const double value : values) squares += (value - sample.mean) * (value - sample.mean);
+  sample.deviation = std::sqrt(squares / static_cast<double>(values.size() - 1));
+  return sample;
+}
+
+std::string number_text(double value, int digits) { return fmt::format("{:.{}g}", value, digits); }
+
+std::string text_of(const Sample& sample, int digits) {
+  if (sample.count == 0) return "";
+  return sample.count == 1 ? fmt::format("{:.{}f}", sample.mean, digits)
+                           : fmt::format("{:.{}f} +- {:.{}f}", sample.mean, digits, sample.deviation, digits);
+}
+
+std::string count_of(int64_t part, int64_t whole, const std::string& what) {
+  return fmt::format("{} of {} {}", part, whole, what);
+}
+
+}  // namespace sextant::study
