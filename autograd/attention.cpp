@@ -129,13 +129,22 @@ AUDIT(attention, "attention") {
     inputs.insert(inputs.end(), more);
     return inputs;
   };
-  return {{"ordinary", qkv(2, 5, 5, 2, 8), f, composed},
-          {"one token", qkv(1, 1, 1, 1, 8), f, composed},
-          {"lag bias", with(qkv(2, 6, 6, 2, 8), {sample(arena, {2, 6}, 1, 10)}), f, composed},
-          {"gate", with(qkv(2, 6, 6, 2, 8), {sample(arena, {2, 6, 2}, 1, 11)}), f, composed},
-          {"bias and gate", with(qkv(1, 7, 7, 2, 8), {sample(arena, {2, 9}, 1, 10), sample(arena, {1, 7, 2}, 1, 11)}), f, composed},
-          {"queries are the last", qkv(1, 2, 7, 2, 8), f, composed},
-          {"more than a tile", with(qkv(1, 70, 70, 1, 8), {sample(arena, {1, 70}, 1, 10), sample(arena, {1, 70, 1}, 1, 11)}), f, composed}};
+  std::vector<AuditCase> cases{
+      {"ordinary", qkv(2, 5, 5, 2, 8), f, composed},
+      {"one token", qkv(1, 1, 1, 1, 8), f, composed},
+      {"lag bias", with(qkv(2, 6, 6, 2, 8), {sample(arena, {2, 6}, 1, 10)}), f, composed},
+      {"gate", with(qkv(2, 6, 6, 2, 8), {sample(arena, {2, 6, 2}, 1, 11)}), f, composed},
+      {"bias and gate", with(qkv(1, 7, 7, 2, 8), {sample(arena, {2, 9}, 1, 10), sample(arena, {1, 7, 2}, 1, 11)}), f, composed},
+      {"queries are the last", qkv(1, 2, 7, 2, 8), f, composed},
+      {"more than a tile", with(qkv(1, 70, 70, 1, 8), {sample(arena, {1, 70}, 1, 10), sample(arena, {1, 70, 1}, 1, 11)}), f, composed},
+      {"many", with(qkv(2, 150, 150, 2, 16), {sample(arena, {2, 150}, 1, 10), sample(arena, {2, 150, 2}, 1, 11)}), f, composed, true, true}};
+  for (AuditCase& audit : cases) {
+    audit.input_names = {"q", "k", "v", "bias", "gate"};
+    if (audit.label == "gate") audit.input_names[3] = "gate";
+    for (size_t i = 3; i < audit.inputs.size(); ++i)
+      if (audit.inputs[i].rank() == 3) audit.inputs_f64.push_back(static_cast<int>(i));
+  }
+  return cases;
 }
 
 }  // namespace sextant

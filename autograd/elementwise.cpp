@@ -237,7 +237,8 @@ std::vector<AuditCase> unary_cases(Arena& arena, UnaryOperation operation, Unary
                                {"one element", {input({1}, 1.0)}, call, twin},
                                {"empty", {input({0, 3}, 1.0)}, call, twin},
                                {"tiny", {input({4}, 1e-3)}, call, twin},
-                               {"large", {input({4}, huge)}, call, twin}};
+                               {"large", {input({4}, huge)}, call, twin},
+                               {"many", {input({61, 130}, 1.0)}, call, twin, true, true}};
   if (!positive) cases.push_back({"zero", {zeros(arena, {4}, DType::f64)}, call, twin});
   return cases;
 }
@@ -254,7 +255,8 @@ std::vector<AuditCase> binary_cases(Arena& arena, BinaryOperation operation, boo
           {"scalar", {sample(arena, {}), second({2, 2}, 1.0)}, call, {}},
           {"used twice", {positive_sample(arena, {3})}, shared, {}},
           {"empty", {sample(arena, {0}), second({1}, 1.0)}, call, {}},
-          {"large and tiny", {sample(arena, {4}, 1e6), second({4}, 1e-3)}, call, {}}};
+          {"large and tiny", {sample(arena, {4}, 1e6), second({4}, 1e-3)}, call, {}},
+          {"many", {sample(arena, {61, 130}), second({130}, 1.0)}, call, {}, true, true}};
 }
 
 }  // namespace

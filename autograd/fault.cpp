@@ -132,6 +132,7 @@ TapeFunction with_inputs_used_again(const TapeFunction& function) {
     const Variable output = function(tape, inputs);
     const Tensor weights = tape.empty(output.shape(), output.dtype());
     fill_uniform(weights, Random(1, "gradient check"), -1.0, 1.0);
+    if (output.shape().rank() == 0) weights.fill(1.0);
     Variable total = sum(multiply(output, tape.constant(weights)));
     for (const Variable& input : inputs) total = add(total, sum(input));
     return total;

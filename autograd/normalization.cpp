@@ -66,7 +66,8 @@ AUDIT(layer_norm, "normalization") {
   };
   std::vector<AuditCase> cases{{"ordinary", inputs({2, 3, 5}, 1), f, composed}, {"one column", inputs({3, 1}, 1), f, composed},
                                {"no rows", inputs({0, 4}, 1), f, composed},     {"tiny", inputs({2, 4}, 1e-2), f, composed},
-                               {"large", inputs({2, 4}, 1e5), f, composed},     {"odd width", inputs({3, 67}, 1), f, composed}};
+                               {"large", inputs({2, 4}, 1e5), f, composed},     {"odd width", inputs({3, 67}, 1), f, composed},
+                               {"many", inputs({97, 130}, 1), f, composed, true, true}};
   cases.push_back({"equal", {full(arena, {2, 4}, 0.5, DType::f64), sample(arena, {4}, 1, 8), sample(arena, {4}, 1, 9)}, f, composed});
   return cases;
 }
@@ -81,7 +82,8 @@ AUDIT(add_layer_norm, "normalization") {
   };
   const auto only_norm = [](Tape&, Inputs x) { return add_layer_norm(x[0], x[1], x[2], x[3])[1]; };
   const std::vector<Tensor> inputs{sample(arena, {2, 3, 5}), sample(arena, {2, 3, 5}, 1, 6), sample(arena, {5}, 1, 8), sample(arena, {5}, 1, 9)};
-  return {{"ordinary", inputs, f, composed}, {"sum unused", inputs, only_norm, {}}};
+  const std::vector<Tensor> many{sample(arena, {97, 130}), sample(arena, {97, 130}, 1, 6), sample(arena, {130}, 1, 8), sample(arena, {130}, 1, 9)};
+  return {{"ordinary", inputs, f, composed}, {"sum unused", inputs, only_norm, {}}, {"many", many, f, composed, true, true}};
 }
 
 }  // namespace sextant

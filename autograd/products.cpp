@@ -134,7 +134,8 @@ std::vector<AuditCase> linear_cases(Arena& arena, Variable (*fused)(Variable, Va
           {"leaves", {sample(arena, {6, 5}), sample(arena, {4, 5}, 1, 8), sample(arena, {4}, 1, 9)}, leaves, twin},
           {"zero", {zeros(arena, {2, 3}, DType::f64), sample(arena, {4, 3}, 1, 8), sample(arena, {4}, 1, 9)}, with, twin},
           {"no rows", {sample(arena, {0, 3}), sample(arena, {4, 3}, 1, 8), sample(arena, {4}, 1, 9)}, with, twin},
-          {"wider than a tile", {sample(arena, {7, 70}, 0.3), sample(arena, {67, 70}, 0.3, 8), sample(arena, {67}, 1, 9)}, with, twin}};
+          {"wider than a tile", {sample(arena, {7, 70}, 0.3), sample(arena, {67, 70}, 0.3, 8), sample(arena, {67}, 1, 9)}, with, twin},
+          {"many", {sample(arena, {129, 96}, 0.3), sample(arena, {160, 96}, 0.3, 8), sample(arena, {160}, 1, 9)}, with, twin, true, true}};
 }
 
 }  // namespace
@@ -149,7 +150,8 @@ AUDIT(matmul, "products") {
           {"used twice", {sample(arena, {3, 3})}, square, {}},
           {"one element", {sample(arena, {1, 1}), sample(arena, {1, 1}, 1, 8)}, f, {}},
           {"nothing to sum", {sample(arena, {2, 0}), sample(arena, {0, 3}, 1, 8)}, f, {}},
-          {"large", {sample(arena, {3, 5}, 1e4), sample(arena, {5, 4}, 1e4, 8)}, f, {}}};
+          {"large", {sample(arena, {3, 5}, 1e4), sample(arena, {5, 4}, 1e4, 8)}, f, {}},
+          {"many", {sample(arena, {2, 65, 96}), sample(arena, {2, 96, 130}, 1, 8)}, f, {}, true, true}};
 }
 AUDIT(linear, "products") { return linear_cases(arena, linear, linear_composed); }
 AUDIT(linear_gelu, "products") { return linear_cases(arena, linear_gelu, linear_gelu_composed); }

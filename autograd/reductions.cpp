@@ -30,7 +30,8 @@ Variable sum(Variable x, int dim, bool keep) {
     if (d != dim || keep) shape.append(d == dim ? 1 : x.size(d));
   const Tensor y = x.tape().empty(shape, x.dtype());
   const Tensor input = contiguous(x.tape().arena(), x.value());
-  const int64_t outer = x.shape().prefix(dim), length = x.size(dim), inner = x.value().elements() / std::max<int64_t>(1, outer * length);
+  const int64_t outer = x.shape().prefix(dim), length = x.size(dim);
+  const int64_t inner = y.elements() / std::max<int64_t>(1, outer);  // from y: x may have nothing along `dim`
   dispatch(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const T* in = input.data<T>();

@@ -113,6 +113,7 @@ AUDIT(softmax, "softmax") {
           {"one column", {sample(arena, {3, 1})}, f, {}},
           {"equal", {full(arena, {2, 4}, 3.0, DType::f64)}, f, {}},
           {"large", {sample(arena, {2, 4}, 300)}, f, {}},
+          {"many", {sample(arena, {97, 130}, 3)}, f, {}, true, true},
           {"no rows", {sample(arena, {0, 4})}, f, {}}};
 }
 AUDIT(cross_entropy, "softmax") {
@@ -125,7 +126,8 @@ AUDIT(cross_entropy, "softmax") {
           {"one row", {sample(arena, {1, 2})}, f, composed},
           {"large", {sample(arena, {6, 5}, 50)}, f, composed},
           {"equal", {full(arena, {6, 5}, 2.0, DType::f64)}, f, composed},
-          {"odd width", {sample(arena, {6, 67})}, f, composed}};
+          {"odd width", {sample(arena, {6, 67})}, f, composed},
+          {"many", {sample(arena, {6, 1030}, 3)}, f, composed, true, true}};
 }
 
 }  // namespace sextant

@@ -30,7 +30,7 @@ std::string tensor_name(const AuditCase& audit, int input) {
   return place < audit.input_names.size() ? audit.input_names[place] : "input " + std::to_string(input);
 }
 
-// The gradients of <w, f(inputs)>; zeros where f does not depend on an input.
+// The gradients of <w, f(inputs)>, of f itself where its output is one number; zeros where f does not depend on an input.
 std::vector<std::vector<double>> gradients(const TapeFunction& function, std::span<const Tensor> inputs, Tape::Witness* witness = nullptr) {
   Tape tape;
   tape.set_witness(witness);
@@ -39,6 +39,7 @@ std::vector<std::vector<double>> gradients(const TapeFunction& function, std::sp
   const Variable output = function(tape, variables);
   const Tensor weights = tape.empty(output.shape(), output.dtype());
   fill_uniform(weights, Random(1, "gradient check"), -1.0, 1.0);
+  if (output.shape().rank() == 0) weights.fill(1.0);
   if (output.needs_gradient()) tape.backward(output, weights);
   std::vector<std::vector<double>> result;
   for (const Variable& x : variables) {
@@ -108,7 +109,11 @@ void check_f64(CaseAudit& result, const AuditCase& audit, const AuditSettings& s
 }
 
 void check_f32(CaseAudit& result, const AuditCase& audit, const AuditSettings& settings) {
-  result.precision = compare_precision(audit, settings.seed, result.no_precision);
+  try {
+    result.precision = compare_precision(audit, settings.seed, result.no_precision);
+  } catch (const Error& error) {
+    result.failures.push_back(fmt::format("f32: {}", error.what()));
+  }
   if (!result.precision) return;
   const Precision& precision = *result.precision;
   if (!(precision.worst <= settings.ulps)) {

@@ -50,7 +50,8 @@ double error_in(double exact, double x, double unit) {
 }
 
 void compare(Precision& precision, const Values& exact, const Values& f32, int tensor, double overall) {
-  const double unit = ulp_f32(std::max({largest_of(exact), 1e-4 * overall, static_cast<double>(FLT_MIN)}));
+  const double largest = largest_of(exact);
+  const double unit = ulp_f32(std::max(largest < 0x1p-24 * overall ? overall : largest, static_cast<double>(FLT_MIN)));
   for (size_t i = 0; i < std::max(exact.size(), f32.size()); ++i) {
     const double x = i < exact.size() ? exact[i] : 0.0, y = i < f32.size() ? f32[i] : 0.0;
     const double error = error_in(x, y, unit);

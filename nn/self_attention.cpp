@@ -5,6 +5,7 @@
 #include "autograd/attention.h"
 #include "autograd/reductions.h"
 #include "autograd/shaping.h"
+#include "nn/layer_audit.h"
 
 namespace sextant {
 
@@ -91,6 +92,22 @@ std::vector<Parameter*> SelfAttention::parameters() {
   for (Parameter* parameter : out_.parameters()) all.push_back(parameter);
   for (Parameter* parameter : position_.parameters()) all.push_back(parameter);
   return all;
+}
+
+AUDIT(SelfAttention, "layer") {
+  const auto one = [&](const std::string& spec, int64_t batch, int64_t length) {
+    const auto make = [spec](Arena& weights, PositionTables& tables, DType dtype) {
+      const ModelConfig config{.vocab = 7, .layers = 1, .width = 8, .heads = 2, .context = 6, .position = spec, .dtype = dtype, .data = ""};
+      return std::make_unique<SelfAttention>(weights, tables, "blocks.0", 0, config);
+    };
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < batch * length; ++i) tokens.push_back(static_cast<int32_t>((3 * i + 1) % 7));
+    const auto call = [tokens](SelfAttention& layer, Tape&, std::span<const Variable> x, bool composed) {
+      return layer(x[0], {.tokens = tokens, .total = x[0].size(1), .composed = composed});
+    };
+    return layer_case<SelfAttention>(arena, spec + (length == 1 ? ", one token" : ""), {sample(arena, {batch, length, 8})}, make, call);
+  };
+  return {one("rope", 2, 5), one("none", 1, 1), one("transport(kind=learned,values=1)+affine+gate", 2, 4)};
 }
 
 }  // namespace sextant

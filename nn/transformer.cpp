@@ -6,6 +6,7 @@
 #include "autograd/shaping.h"
 #include "autograd/softmax.h"
 #include "core/error.h"
+#include "nn/layer_audit.h"
 
 namespace sextant {
 
@@ -144,6 +145,37 @@ Variable Transformer::extend(Tape& tape, Cache& cache, std::span<const int32_t> 
 
 bool Transformer::cache_holds(int64_t total) const {
   return blocks_[0]->attention.position().keys_hold(total);
+}
+
+AUDIT(Transformer, "layer") {
+  const auto one = [&](const std::string& label, ModelConfig config, int64_t batch, int64_t length) {
+    const auto make = [config](Arena&, PositionTables&, DType dtype) {
+      ModelConfig own = config;
+      own.dtype = dtype;
+      return std::make_unique<Transformer>(own);
+    };
+    std::vector<int32_t> tokens, targets;
+    for (int64_t i = 0; i < batch * length; ++i) {
+      tokens.push_back(static_cast<int32_t>((5 * i + 1) % config.vocab));
+      targets.push_back(static_cast<int32_t>((7 * i + 3) % config.vocab));
+    }
+    const auto call = [=](Transformer& model, Tape& tape, std::span<const Variable>, bool composed) {
+      model.set_composed(composed);
+      return model.loss(tape, tokens, targets, batch, length);
+    };
+    AuditCase result = layer_case<Transformer>(arena, label, {}, make, call);
+    result.large = length > 64;
+    return result;
+  };
+  const ModelConfig small{.vocab = 11, .layers = 2, .width = 12, .heads = 2, .context = 6, .position = "rope", .data = ""};
+  ModelConfig untied = small, wide = small;
+  untied.tied = false;
+  untied.position = "transport(kind=path)+pj-bias";
+  wide.width = 64;
+  wide.heads = 4;
+  wide.vocab = 67;
+  return {one("tied, rope", small, 2, 6), one("untied, path and pj-bias", untied, 2, 5), one("one token", small, 1, 1),
+          one("more than a tile", wide, 2, 70)};
 }
 
 }  // namespace sextant

@@ -222,11 +222,11 @@ std::shared_ptr<Stand> make_stand(int64_t dim, int64_t order, bool unipotent, do
 }
 
 AuditCase chains_case(Arena& arena, const char* label, const Shape& shape, int64_t order, bool unipotent, double damping) {
-  const auto stand = make_stand(shape[3], order, unipotent, damping);
   AuditCase result;
   result.label = label;
   result.inputs = {sample(arena, shape, 1.0, 3), sample(arena, shape, 1.0, 4)};
-  const auto form = [stand](auto transform) {
+  const auto form = [=](auto transform) {
+    const auto stand = make_stand(shape[3], order, unipotent, damping);
     return [stand, transform](Tape& tape, std::span<const Variable> x) {
       Features features{x[0], x[1], {}};
       transform(tape, features, stand->family, stand->tables, 3);
@@ -235,6 +235,7 @@ AuditCase chains_case(Arena& arena, const char* label, const Shape& shape, int64
   };
   result.function = form(transform_by_chains);
   result.composed = form(transform_by_chains_composed);
+  result.function_f32 = form(transform_by_chains);
   return result;
 }
 
@@ -244,11 +245,15 @@ AuditCase anchored_case(Arena& arena, const char* label, const Shape& shape, int
   AuditCase result;
   result.label = label;
   result.inputs = {sample(arena, shape, 1.0, 3), sample(arena, shape, 1.0, 4), sample(arena, shape, 1.0, 5)};
-  result.function = [stand](Tape& tape, std::span<const Variable> x) {
-    const Variable k = anchor_keys(tape, x[1], stand->family, stand->tables, 0);
-    TileTransport* transport = anchored_transport(tape, stand->family, stand->tables, k.size(1), k.dtype());
-    return attention({x[0], k, x[2], {}, {}, 0.1, transport, {}});
+  const auto anchored = [](const std::shared_ptr<Stand>& with) {
+    return [with](Tape& tape, std::span<const Variable> x) {
+      const Variable k = anchor_keys(tape, x[1], with->family, with->tables, 0);
+      TileTransport* transport = anchored_transport(tape, with->family, with->tables, k.size(1), k.dtype());
+      return attention({x[0], k, x[2], {}, {}, 0.1, transport, {}});
+    };
   };
+  result.function = anchored(stand);
+  result.function_f32 = anchored(make_stand(shape[3], order, false, damping));
   result.composed = [stand](Tape& tape, std::span<const Variable> x) {
     Features features{x[0], x[1], {}};
     transform_by_chains_composed(tape, features, stand->family, stand->tables, 0);

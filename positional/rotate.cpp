@@ -53,17 +53,23 @@ Variable rotate_composed(Tape& tape, Variable x, const Tensor& phasors, Pairing 
 namespace {
 
 AuditCase rotate_case(Arena& arena, const char* label, const Shape& shape, Pairing pairing, int64_t first, double scale) {
-  const Tensor phasors =
-      phasor_table(arena, first, shape[1], geometric_frequencies({10000.0}, shape[3] / 2), pairing, DType::f64);
+  const auto table = [&](DType dtype) {
+    return phasor_table(arena, first, shape[1], geometric_frequencies({10000.0}, shape[3] / 2), pairing, dtype);
+  };
+  const auto rotated = [pairing](const Tensor& phasors) {
+    // The two outputs weighted unequally: a swap of q and k would show.
+    return [phasors, pairing](Tape& tape, std::span<const Variable> x) {
+      Features features{x[0], x[1], {}};
+      rotate(tape, features, phasors, pairing);
+      return subtract(features.q, sextant::scale(features.k, 2.0));
+    };
+  };
   AuditCase result;
   result.label = label;
   result.inputs = {sample(arena, shape, scale, 3), sample(arena, shape, scale, 4)};
-  // Sums of the two outputs, weighted unequally: a swap of q and k would show.
-  result.function = [phasors, pairing](Tape& tape, std::span<const Variable> x) {
-    Features features{x[0], x[1], {}};
-    rotate(tape, features, phasors, pairing);
-    return subtract(features.q, sextant::scale(features.k, 2.0));
-  };
+  const Tensor phasors = table(DType::f64);
+  result.function = rotated(phasors);
+  result.function_f32 = rotated(table(DType::f32));
   result.composed = [phasors, pairing](Tape& tape, std::span<const Variable> x) {
     return subtract(rotate_composed(tape, x[0], phasors, pairing),
                     sextant::scale(rotate_composed(tape, x[1], phasors, pairing), 2.0));

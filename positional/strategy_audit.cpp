@@ -19,14 +19,14 @@ struct Stand {
   std::unique_ptr<Position> position;
   std::vector<int32_t> tokens;
 
-  Stand(const std::string& spec, int64_t batch, int64_t length) {
+  Stand(const std::string& spec, int64_t batch, int64_t length, DType dtype) {
     PositionSettings settings;
     settings.heads = heads;
     settings.head_dim = head_dim;
     settings.width = width;
     settings.vocabulary = vocabulary;
     settings.context = 6;
-    settings.dtype = DType::f64;
+    settings.dtype = dtype;
     settings.seed = 11;
     settings.weights = &weights;
     settings.tables = &tables;
@@ -62,20 +62,24 @@ Variable attend(Stand& stand, Tape& tape, std::span<const Variable> inputs, bool
 }
 
 AuditCase strategy_case(Arena& arena, const std::string& spec, int64_t batch, int64_t length) {
-  const auto stand = std::make_shared<Stand>(spec, batch, length);
+  const auto stand = std::make_shared<Stand>(spec, batch, length, DType::f64), stand_f32 = std::make_shared<Stand>(spec, batch, length, DType::f32);
   const Shape features{batch, length, Stand::heads, Stand::head_dim};
   AuditCase result;
-  result.label = spec + (length == 1 ? ", one token" : "");
+  result.label = spec + (length == 1 ? ", one token" : length > 64 ? ", more than a tile" : "");
+  result.large = length > 64;
   result.inputs = {sample(arena, {batch, length, Stand::width}, 1.0, 1), sample(arena, features, 1.0, 2), sample(arena, features, 1.0, 3),
                    sample(arena, features, 1.0, 4)};
+  result.input_names = {"x", "q", "k", "v"};
   uint64_t seed = 5;
   for (const Parameter* parameter : stand->position->parameters()) {
     const Tensor value = sample(arena, parameter->value.shape(), 0.3, seed++);
     for (int64_t i = 0; i < value.elements(); ++i) value.set_flat(i, value.flat(i) + parameter->value.flat(i));
     result.inputs.push_back(value);
+    result.input_names.push_back(parameter->name);
   }
   result.function = [stand](Tape& tape, std::span<const Variable> x) { return attend(*stand, tape, x, false); };
   result.composed = [stand](Tape& tape, std::span<const Variable> x) { return attend(*stand, tape, x, true); };
+  result.function_f32 = [stand_f32](Tape& tape, std::span<const Variable> x) { return attend(*stand_f32, tape, x, false); };
   return result;
 }
 
@@ -86,6 +90,7 @@ std::vector<AuditCase> strategy_audit_cases(const StrategyInfo& info, Arena& are
   for (const std::string& spec : info.examples) {
     cases.push_back(strategy_case(arena, spec, 2, 7));
     cases.push_back(strategy_case(arena, spec, 1, 1));
+    cases.push_back(strategy_case(arena, spec, 1, 70));
   }
   return cases;
 }

@@ -8,7 +8,7 @@
 
 namespace sextant {
 
-// Each example SPEC around an attention of two sequences, and of a single token.
+// Each example SPEC around an attention of two sequences, of a single token, and of more tokens than a tile holds.
 std::vector<AuditCase> strategy_audit_cases(const StrategyInfo& info, Arena& arena);
 
 }  // namespace sextant

@@ -1,4 +1,5 @@
 // Exact Jordan chains in f32 far from the origin, plain and anchored, against 113-bit arithmetic of the lag alone.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +12,7 @@ namespace {
 
 using quad::Quad;
 
-constexpr int64_t dim = 16, tile = TileTransport::tile;
+constexpr int64_t dim = 24, tile = TileTransport::tile;
 
 struct Layer {
   Arena weights;
@@ -59,62 +60,86 @@ std::vector<float> scores(const std::string& spec, const Tensor& q, const Tensor
   return result;
 }
 
-// q^T G(n) k for chains of order 2: with complex q_r, k_r per slot, Re sum conj(q_r) e^{-i w n} (k_r + n k_{r+1}).
-Quad exact_score(const float* q, const float* k, int64_t n) {
+// q^T G(n) k for chains of the given order: with complex q_r, k_r per slot, Re sum_r conj(q_r) e^{-i w n} sum_s n^s / s! k_{r+s}.
+Quad exact_score(const float* q, const float* k, int64_t order, int64_t n) {
+  const int64_t chains = dim / (2 * order);
   Quad sum = 0;
-  for (int64_t chain = 0; chain < dim / 4; ++chain) {
-    const Quad angle = -quad::exp(-quad::log(Quad(10000)) * chain / (dim / 4)) * n;
+  for (int64_t chain = 0; chain < chains; ++chain) {
+    const Quad angle = -quad::exp(-quad::log(Quad(10000)) * chain / chains) * n;
     const Quad c = quad::cos(angle), s = quad::sin(angle);
-    const float *qc = q + 4 * chain, *kc = k + 4 * chain;
-    for (int64_t r = 0; r < 2; ++r) {
-      const Quad re = Quad(kc[2 * r]) + (r == 0 ? n * Quad(kc[2]) : Quad(0)), im = Quad(kc[2 * r + 1]) + (r == 0 ? n * Quad(kc[3]) : Quad(0));
+    const float *qc = q + 2 * order * chain, *kc = k + 2 * order * chain;
+    for (int64_t r = 0; r < order; ++r) {
+      Quad re = 0, im = 0, jet = 1;
+      for (int64_t t = r; t < order; ++t) {
+        re += jet * Quad(kc[2 * t]);
+        im += jet * Quad(kc[2 * t + 1]);
+        jet *= Quad(n) / (t - r + 1);
+      }
       sum += Quad(qc[2 * r]) * (c * re - s * im) + Quad(qc[2 * r + 1]) * (s * re + c * im);
     }
   }
   return sum;
 }
 
+// How large a logit at this lag can be: |q| |k| sum_r n^r / r!.
+double size_of_logit(const float* q, const float* k, int64_t order, int64_t n) {
+  double qq = 0, kk = 0, jets = 0, jet = 1;
+  for (int64_t d = 0; d < dim; ++d) {
+    qq += static_cast<double>(q[d]) * static_cast<double>(q[d]);
+    kk += static_cast<double>(k[d]) * static_cast<double>(k[d]);
+  }
+  for (int64_t r = 0; r < order; ++r) {
+    jets += jet;
+    jet *= static_cast<double>(n) / static_cast<double>(r + 1);
+  }
+  return std::sqrt(qq * kk) * jets;
+}
+
 struct Errors {
-  double plain, anchored;  // the largest difference, relative to the tile's largest exact score
+  double plain = 0, anchored = 0;  // the largest, relative to the size a logit can have
 };
 
-Errors errors(int64_t length, int64_t key_tile) {
+Errors errors(int64_t order, int64_t length, int64_t key_tile) {
   Arena arena;
   const Tensor q = random_rows(arena, 1), k = random_rows(arena, 2);
   const int64_t query_tile = length / tile - 1;
-  const auto plain = scores("jordan(order=2,mode=exact)", q, k, query_tile, key_tile);
-  const auto anchored = scores("jordan(order=2,mode=exact,anchored=1)", q, k, query_tile, key_tile);
-  double plain_error = 0, anchored_error = 0, size = 0;
+  const std::string spec = "jordan(mode=exact,order=" + std::to_string(order);
+  const auto plain = scores(spec + ")", q, k, query_tile, key_tile), anchored = scores(spec + ",anchored=1)", q, k, query_tile, key_tile);
+  Errors worst;
   for (int64_t i = 0; i < tile; i += 3) {
     for (int64_t j = 0; j < tile; j += 3) {
       const int64_t lag = (query_tile - key_tile) * tile + i - j;
       if (lag < 0) continue;
-      const double exact = static_cast<double>(exact_score(q.data<float>() + i * dim, k.data<float>() + j * dim, lag));
+      const float *qi = q.data<float>() + i * dim, *kj = k.data<float>() + j * dim;
+      const double exact = static_cast<double>(exact_score(qi, kj, order, lag)), size = size_of_logit(qi, kj, order, lag);
       const size_t at = static_cast<size_t>(i * tile + j);
-      plain_error = std::max(plain_error, std::fabs(static_cast<double>(plain[at]) - exact));
-      anchored_error = std::max(anchored_error, std::fabs(static_cast<double>(anchored[at]) - exact));
-      size = std::max(size, std::fabs(exact));
+      worst.plain = std::max(worst.plain, std::fabs(static_cast<double>(plain[at]) - exact) / size);
+      worst.anchored = std::max(worst.anchored, std::fabs(static_cast<double>(anchored[at]) - exact) / size);
     }
   }
-  return {plain_error / size, anchored_error / size};
+  return worst;
 }
 
-class AnchoredJordan : public testing::TestWithParam<int64_t> {};
+struct Far {
+  int64_t order, length;
+};
+
+class AnchoredJordan : public testing::TestWithParam<Far> {};
 
 TEST_P(AnchoredJordan, KeepsItsDigitsWhereThePlainEvaluationDoesNot) {
-  const int64_t length = GetParam(), last = length / tile - 1;
+  const int64_t last = GetParam().length / tile - 1;
   for (const int64_t key_tile : {int64_t{0}, last / 2, last - 1, last}) {
-    const Errors error = errors(length, key_tile);
+    const Errors error = errors(GetParam().order, GetParam().length, key_tile);
     EXPECT_LT(error.anchored, 1e-4) << "key tile " << key_tile;
-    // Next to the diagonal the lag is small and the absolute factors are not.
-    if (key_tile >= last - 1) {
+    if (key_tile >= last - 1) {  // the lag is small there, and the absolute factors are not
       EXPECT_GT(error.plain, 1e-4) << "key tile " << key_tile;
     }
-    RecordProperty("anchored_" + std::to_string(key_tile), std::to_string(error.anchored));
-    RecordProperty("plain_" + std::to_string(key_tile), std::to_string(error.plain));
+    RecordProperty("anchored_" + std::to_string(key_tile), fmt::format("{:.2g}", error.anchored));
+    RecordProperty("plain_" + std::to_string(key_tile), fmt::format("{:.2g}", error.plain));
   }
 }
-INSTANTIATE_TEST_SUITE_P(Lengths, AnchoredJordan, testing::Values(32768, 65536));
+INSTANTIATE_TEST_SUITE_P(Lengths, AnchoredJordan, testing::Values(Far{2, 32768}, Far{2, 65536}, Far{3, 32768}, Far{3, 65536}),
+                         [](const auto& instance) { return fmt::format("order{}_{}", instance.param.order, instance.param.length); });
 
 }  // namespace
 }  // namespace sextant

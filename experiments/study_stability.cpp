@@ -1,0 +1,242 @@
+// stability: what a transform costs at long range, and what bounding it loses.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "experiments/study.h"
+#include "positional/diagnostics.h"
+
+namespace sextant::study {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t head_dim = 16, context = 256;
+
+struct Variant {
+  const char *name, *spec;
+};
+constexpr Variant variants[] = {{"rope", "rope"},
+                                {"jordan-exact", "jordan(order=2,mode=exact)"},
+                                {"jordan-scaled", "jordan(order=2,mode=scaled)"},
+                                {"jordan-stabilized", "jordan(order=2,mode=stabilized)"},
+                                {"jordan-anchored", "jordan(order=2,mode=exact,anchored=1)"},
+                                {"light-cone", "pj-rotary(order=2,chart=lc)"}};
+
+// The last position of each length: 255, 511, ... up to the longest.
+std::vector<int64_t> positions(const Plan& plan) {
+  std::vector<int64_t> all;
+  for (int64_t length = context; length <= plan.choose<int64_t>(4096, 32768, 32768); length *= 2)
+    all.push_back(length - 1);
+  return all;
+}
+
+// Norms of unit queries and keys as they are cached; and the largest entry of the response matrix q -> k, over sqrt(D).
+json scales(const std::string& spec, const std::vector<int64_t>& at, uint64_t seed) {
+  PositionSettings settings;
+  settings.head_dim = settings.width = head_dim;
+  settings.context = context;
+  PositionStand stand(spec, settings);
+  std::vector<int64_t> coordinates(head_dim);
+  std::iota(coordinates.begin(), coordinates.end(), 0);
+  const std::vector<int> heads = {0};
+  const auto responses = transform_responses(stand, at, at.back(), heads, coordinates, seed);
+  json rows = json::array();
+  const auto norms = stability(stand, at, seed);
+  for (size_t i = 0; i < norms.size(); ++i) {
+    double logit = 0;
+    for (const Response& response : responses) logit = std::max(logit, std::fabs(response.values[i]));
+    rows.push_back({{"length", norms[i].position + 1},
+                    {"largest_query", norms[i].largest_query},
+                    {"mean_query", norms[i].mean_query},
+                    {"largest_key", norms[i].largest_key},
+                    {"mean_key", norms[i].mean_key},
+                    {"largest_logit", logit / std::sqrt(static_cast<double>(head_dim))},
+                    {"cached_key_bytes", norms[i].key_bytes}});
+  }
+  return rows;
+}
+
+// Windows of 64 lags that end at each length: the phase that the slowest and the middle frequency turn by, and how often
+// the features of a lag are told from those of its neighbours within 4.
+json resolution(const std::vector<int64_t>& at, int64_t trials, uint64_t seed) {
+  const int64_t frequencies = head_dim / 2, width = 64, delta = 4;
+  json rows = json::array();
+  for (const int64_t last : at) {
+    std::vector<int64_t> lags(width);
+    std::iota(lags.begin(), lags.end(), last + 1 - width);
+    const PhaseSpan span = phase_span(0.1, context, lags.front(), lags.back());
+    for (const double noise : {0.01, 0.03, 0.1}) {
+      json row = {{"length", last + 1}, {"noise", noise}, {"trials", trials}, {"span_raw", span.raw},
+                  {"span_light_cone", span.light_cone}};
+      for (const bool light_cone : {false, true})
+        row[light_cone ? "hits_light_cone" : "hits_raw"] = retrieval_accuracy(
+            phase_features(lags, frequencies, context, light_cone), delta, noise, trials, seed);
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+std::vector<Piece> pieces(const Plan& plan) {
+  const std::vector<int64_t> at = positions(plan);
+  std::vector<Piece> all;
+  for (const Variant& variant : variants)
+    all.push_back({variant.name,
+                   {{"spec", variant.spec}, {"positions", at}, {"head_dim", head_dim}, {"seed", plan.seed}},
+                   1,
+                   [=, seed = plan.seed](const Workplace&) { return scales(variant.spec, at, seed); }});
+  const int64_t trials = plan.choose<int64_t>(500, 4000, 20000);
+  all.push_back({"resolution",
+                 {{"positions", at}, {"trials", trials}, {"seed", plan.seed}},
+                 1,
+                 [=, seed = plan.seed](const Workplace&) { return resolution(at, trials, seed); }});
+  return all;
+}
+
+double growth(const json& rows, const char* what) {
+  return rows.back().at(what).get<double>() / rows.front().at(what).get<double>();
+}
+
+Finding bounded_scales(const Results& results) {
+  Finding finding{"the light cone bounds the scales at 32,768", "",
+                  "its largest query, key and logit grow less than twofold from 256 tokens to the longest", {}};
+  const auto cone = results.find("light-cone");
+  if (cone == results.end()) return finding;
+  const double query = growth(cone->second, "largest_query"), key = growth(cone->second, "largest_key"),
+               logit = growth(cone->second, "largest_logit");
+  finding.here = fmt::format("at {} tokens against 256: queries {:.3g}, keys {:.3g}, logits {:.3g} times as large",
+                             cone->second.back().at("length").get<int64_t>(), query, key, logit);
+  if (const auto raw = results.find("jordan-scaled"); raw != results.end())
+    finding.here += fmt::format("; scaled Jordan's keys {:.3g}, logits {:.3g} times",
+                                growth(raw->second, "largest_key"), growth(raw->second, "largest_logit"));
+  finding.agrees = std::max({query, key, logit}) < 2;
+  return finding;
+}
+
+Finding lost_span(const json& rows) {
+  const json& far = rows.back();
+  const double ratio = far.at("span_light_cone").get<double>() / far.at("span_raw").get<double>();
+  return {"the light cone loses far-range phase span",
+          fmt::format("over 63 lags at {} a frequency of 0.1 turns by {:.3g} rad raw and {:.3g} rad in the chart",
+                      far.at("length").get<int64_t>(), far.at("span_raw").get<double>(),
+                      far.at("span_light_cone").get<double>()),
+          "less than half of the raw span is left in the farthest window", ratio < 0.5};
+}
+
+Finding lost_retrieval(const json& rows) {
+  const json& far = rows[rows.size() - 2];  // the middle noise
+  const double raw = far.at("hits_raw"), cone = far.at("hits_light_cone"), trials = far.at("trials");
+  const double error = std::sqrt((raw * (1 - raw) + cone * (1 - cone)) / trials);
+  return {"the light cone loses retrieval resolution",
+          fmt::format("hits among hard negatives at {}, noise {}: {:.3f} raw, {:.3f} in the chart",
+                      far.at("length").get<int64_t>(), far.at("noise").get<double>(), raw, cone),
+          "raw hits exceed the chart's by more than three standard errors, at the middle noise, farthest window",
+          raw - cone > 3 * error};
+}
+
+Finding anchored_keys(const Results& results) {
+  Finding finding{"(not in the paper) anchoring keeps cached keys bounded where the exact chain's grow", "",
+                  "from 256 tokens to the longest, the anchored keys grow less than twofold and the plain ones more", {}};
+  const auto plain = results.find("jordan-exact"), anchored = results.find("jordan-anchored");
+  if (plain == results.end() || anchored == results.end()) return finding;
+  const double a = growth(anchored->second, "largest_key"), p = growth(plain->second, "largest_key");
+  finding.here = fmt::format("largest key: anchored {:.3g}, plain {:.3g} times as large; the logits of both are the "
+                             "group's and grow {:.3g} times",
+                             a, p, growth(plain->second, "largest_logit"));
+  finding.agrees = a < 2 && p > 2;
+  return finding;
+}
+
+Section scales_section(const Results& results, const char* what, const char* title, const char* label) {
+  Section section{.name = what, .title = title, .text = {}};
+  Plot plot{.title = title, .x_label = "context length (tokens)", .y_label = label, .series = {}, .log_x = true,
+            .log_y = true};
+  for (const Variant& variant : variants) {
+    const auto rows = results.find(variant.name);
+    if (rows == results.end()) continue;
+    Series series{.label = variant.name, .x = {}, .y = {}, .points = true};
+    for (const json& row : rows->second) {
+      series.x.push_back(row.at("length"));
+      series.y.push_back(row.at(what));
+    }
+    plot.series.push_back(series);
+  }
+  section.plot = plot;
+  return section;
+}
+
+Section scales_table(const Results& results) {
+  Section section{.name = "scales", .title = "Scales by length", .text = {}};
+  section.text = "Norms of unit queries and keys as they are cached, over the last 64 positions of each length; the "
+                 "logit is the largest entry of the response of unit queries to unit keys at that lag, over sqrt(D).";
+  section.table = Table{{"variant", "length", "largest query", "mean query", "largest key", "mean key", "largest logit",
+                         "cached keys"},
+                        {}};
+  for (const Variant& variant : variants) {
+    const auto rows = results.find(variant.name);
+    if (rows == results.end()) continue;
+    for (const json& row : rows->second)
+      section.table->rows.push_back(
+          {variant.name, row.at("length").dump(), number_text(row.at("largest_query")), number_text(row.at("mean_query")),
+           number_text(row.at("largest_key")), number_text(row.at("mean_key")), number_text(row.at("largest_logit")),
+           bytes_text(row.at("cached_key_bytes"))});
+  }
+  return section;
+}
+
+Section resolution_table(const json& rows) {
+  Section section{.name = "resolution", .title = "Resolution at long range", .text = {}};
+  section.text = "Windows of 64 lags that end at each length. Span: radians that a frequency of 0.1 turns by. Hits: how "
+                 "often the features of a lag, with noise, are told from those of the 8 lags around it (chance: 0.11).";
+  section.table = Table{{"length", "noise", "span raw", "span light cone", "hits raw", "hits light cone"}, {}};
+  Plot plot{.title = "Hard-negative retrieval", .x_label = "lag", .y_label = "share of hits", .series = {}, .log_x = true};
+  for (const char* kind : {"raw", "light_cone"}) {
+    Series series{.label = std::string(kind) + ", noise 0.03", .x = {}, .y = {}, .points = true};
+    for (const json& row : rows) {
+      if (row.at("noise") != 0.03) continue;
+      series.x.push_back(row.at("length"));
+      series.y.push_back(row.at(std::string("hits_") + kind));
+    }
+    plot.series.push_back(series);
+  }
+  for (const json& row : rows)
+    section.table->rows.push_back({row.at("length").dump(), row.at("noise").dump(), number_text(row.at("span_raw")),
+                                   number_text(row.at("span_light_cone")), number_text(row.at("hits_raw")),
+                                   number_text(row.at("hits_light_cone"))});
+  section.plot = plot;
+  return section;
+}
+
+Outcome outcome(const Plan&, const Results& results) {
+  Outcome made;
+  made.findings.push_back(bounded_scales(results));
+  const auto resolved = results.find("resolution");
+  if (resolved != results.end()) {
+    made.findings.push_back(lost_span(resolved->second));
+    made.findings.push_back(lost_retrieval(resolved->second));
+  }
+  made.findings.push_back(anchored_keys(results));
+  made.sections.push_back(scales_section(results, "largest_key", "Size of cached keys", "largest norm of a unit key"));
+  made.sections.push_back(scales_section(results, "largest_logit", "Size of logits", "largest |logit|"));
+  made.sections.push_back(scales_table(results));
+  if (resolved != results.end()) made.sections.push_back(resolution_table(resolved->second));
+  return made;
+}
+
+const RegisterStudy registered(
+    {.name = "stability",
+     .question = "How large do queries, keys and logits become at long range, and what does bounding them lose?",
+     .protocol = "Norms, logits and cached keys of RoPE, Jordan chains and the light cone by length, one head of 16 "
+                 "dimensions,\ntrained length 256; phase span and retrieval among hard negatives in far windows.",
+     .source = "PJ-RoPE (arXiv 2606.05345)",
+     .paper = "the light cone bounds the scales at 32,768 and loses far-range phase span and retrieval resolution",
+     .pieces = pieces,
+     .outcome = outcome});
+
+}  // namespace
+
+}  // namespace sextant::study
