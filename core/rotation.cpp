@@ -70,13 +70,22 @@ ChainLayout::ChainLayout(const std::vector<int64_t>& orders, bool with_unipotent
     for (int64_t r = 0; r < m; ++r) add(m, r);
   }
   if (unipotent) add(1, 0);
+  for (const Shift shift : {Shift::up, Shift::down}) {
+    for (int64_t s = 0; s < order; ++s) {
+      for (size_t d = 0; d < slot.size(); ++d) {
+        const bool inside = s <= (shift == Shift::up ? chain_order[d] - 1 - slot[d] : slot[d]);
+        masks_f32[static_cast<int>(shift)].push_back(inside ? -1 : 0);
+        masks_f64[static_cast<int>(shift)].push_back(inside ? -1 : 0);
+      }
+    }
+  }
 }
 
 namespace kernels {
 
 namespace {
 
-// Room that each thread grows once: expanded weights [order, D], and a row with what lies around it.
+// Room that each thread grows once: a row with what lies around it.
 template <class T>
 T* thread_scratch(int64_t count) {
   thread_local std::vector<T> room;
@@ -84,39 +93,44 @@ T* thread_scratch(int64_t count) {
   return room.data();
 }
 
-// weights[s][d] for the coordinates whose chain has the slot that s leads to, 0 for the others.
 template <class T>
-void expand(const ChainLayout& layout, const T* weights, Shift shift, T* expanded) {
-  for (int64_t s = 0; s < layout.order; ++s) {
-    for (int64_t d = 0; d < layout.dim; ++d) {
-      const size_t at = static_cast<size_t>(d);
-      const int64_t reach = shift == Shift::up ? layout.chain_order[at] - 1 - layout.slot[at] : layout.slot[at];
-      expanded[s * layout.dim + d] = s <= reach ? weights[s] : T(0);
-    }
-  }
+const MaskOf<T>* masks_of(const ChainLayout& layout, Shift shift) {
+  if constexpr (std::is_same_v<T, float>)
+    return layout.masks_f32[static_cast<int>(shift)].data();
+  else
+    return layout.masks_f64[static_cast<int>(shift)].data();
 }
 
+// Tokens begin .. end - 1, counted through the batch: the heads of a token share its tables, dense rows have a token each.
 template <class T>
-void apply_to_token(const ChainAction& action, const ChainLayout& layout, int64_t b, int64_t t) {
-  const Tensor &x = action.x, &y = action.y.tensor;
-  const bool dense = x.rank() == 2;  // [T, D]: one row a token
-  const T* weights = action.weights.data<T>() + t * action.weights.stride(0);
-  T* expanded = thread_scratch<T>(layout.order * layout.dim + layout.dim + 4 * layout.order);
-  expand(layout, weights, action.shift, expanded);
-  rotation_table<T>().chains({.rows = dense ? 1 : x.size(2),
-                              .dim = layout.dim,
-                              .order = layout.order,
-                              .x = x.data<T>() + (dense ? t * x.stride(0) : b * x.stride(0) + t * x.stride(1)),
-                              .x_row = dense ? 0 : x.stride(2),
-                              .phasors = action.phasors.data<T>() + t * action.phasors.stride(0),
-                              .weights = expanded,
-                              .shift = action.shift == Shift::up ? 2 : -2,
-                              .block = layout.unipotent ? weights[layout.order] : T(0),
-                              .y = y.data<T>() + (dense ? t * y.stride(0) : b * y.stride(0) + t * y.stride(1)),
-                              .y_row = dense ? 0 : y.stride(2),
-                              .backwards = action.backwards,
-                              .accumulate = action.y.accumulate,
-                              .scratch = expanded + layout.order * layout.dim});
+void apply_to_tokens(const ChainAction& action, const ChainLayout& layout, int64_t begin, int64_t end) {
+  const Tensor &x = action.x, &y = action.y.tensor, &phasors = action.phasors, &weights = action.weights;
+  const bool dense = x.rank() == 2;  // [T, D]
+  ChainRows<T> rows = {.rows = dense ? end - begin : x.size(2),
+                       .dim = layout.dim,
+                       .order = layout.order,
+                       .x = nullptr,
+                       .x_row = dense ? x.stride(0) : x.stride(2),
+                       .phasors = nullptr,
+                       .phasor_row = dense ? phasors.stride(0) : 0,
+                       .weights = nullptr,
+                       .weights_row = dense ? weights.stride(0) : 0,
+                       .masks = masks_of<T>(layout, action.shift),
+                       .shift = action.shift == Shift::up ? 2 : -2,
+                       .unipotent = layout.unipotent,
+                       .y = nullptr,
+                       .y_row = dense ? y.stride(0) : y.stride(2),
+                       .backwards = action.backwards,
+                       .accumulate = action.y.accumulate,
+                       .scratch = thread_scratch<T>(layout.dim + 4 * layout.order)};
+  for (int64_t token = begin; token < end; token += dense ? end - begin : 1) {
+    const int64_t b = dense ? 0 : token / x.size(1), t = dense ? token : token % x.size(1);
+    rows.x = x.data<T>() + (dense ? t * x.stride(0) : b * x.stride(0) + t * x.stride(1));
+    rows.y = y.data<T>() + (dense ? t * y.stride(0) : b * y.stride(0) + t * y.stride(1));
+    rows.phasors = phasors.data<T>() + t * phasors.stride(0);
+    rows.weights = weights.data<T>() + t * weights.stride(0);
+    rotation_table<T>().chains(rows);
+  }
 }
 
 }  // namespace
@@ -132,8 +146,7 @@ void apply_chains(std::span<const ChainAction> actions, const ChainLayout& layou
   dispatch(first.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_ranges(batch * length, 128, [&](int64_t begin, int64_t end) {
-      for (int64_t token = begin; token < end; ++token)
-        for (const ChainAction& action : actions) apply_to_token<T>(action, layout, token / length, token % length);
+      for (const ChainAction& action : actions) apply_to_tokens<T>(action, layout, begin, end);
     });
   });
 }

@@ -27,6 +27,9 @@ void rotate(std::span<const Rotation> rotations, const Tensor& phasors, Pairing 
 
 }  // namespace kernels
 
+// N lifts slot r + 1 to slot r; its transpose takes slot r to r + 1.
+enum class Shift { up, down };
+
 // How the coordinates of a head fall into Jordan chains: chain c of order m owns 2m coordinates in a row, jet slot r the r-th pair of them. With a unipotent
 // block the last two coordinates are not a chain but carry the real matrix [[1, u], [0, 1]].
 struct ChainLayout {
@@ -36,10 +39,11 @@ struct ChainLayout {
   std::vector<int64_t> slot, chain_order;  // by coordinate
   bool unipotent = false;
   int64_t columns() const { return order + (unipotent ? 1 : 0); }  // of the weights
-};
 
-// N lifts slot r + 1 to slot r; its transpose takes slot r to r + 1.
-enum class Shift { up, down };
+  // For the inner loops, by shift (up, down): [order, D], all bits where slot + s, or slot - s, is in the chain.
+  std::vector<int32_t> masks_f32[2];
+  std::vector<int64_t> masks_f64[2];
+};
 
 namespace kernels {
 

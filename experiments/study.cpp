@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -28,8 +29,9 @@ std::string result_path(const Plan& plan, const std::string& key) { return plan.
 // The stored result of a piece; nothing when there is none yet. Throws Error when it was made with other settings.
 std::optional<json> stored_result(const Plan& plan, const Piece& piece) {
   const std::string path = result_path(plan, piece.key);
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return {};
+  std::error_code missing;
+  const auto size = fs::file_size(path, missing);
+  if (missing || size == 0) return {};
   json stored = read_json(path);
   require(stored.is_object() && stored.contains("settings") && stored.contains("result"),
           "{}: is no result of an experiment; remove it, or choose another --out", path);
@@ -39,7 +41,20 @@ std::optional<json> stored_result(const Plan& plan, const Piece& piece) {
   return stored.at("result");
 }
 
-// Of the pieces of one call: which are to be worked off, and how long that takes.
+// A result is seen as a whole or not at all, but not forced to the disk: there may be hundreds, each of milliseconds, and
+// one that a power cut takes is worked off again (trained weights have their own, durable checkpoints).
+void store_result(const Plan& plan, const Piece& piece, double seconds, const json& result) {
+  const std::string path = result_path(plan, piece.key), temporary = path + ".part";
+  make_folder(fs::path(path).parent_path().string());
+  std::ofstream file(temporary);
+  file << json{{"settings", piece.settings}, {"seconds", seconds}, {"result", result}}.dump(2) << "\n";
+  file.close();
+  std::error_code error;
+  if (file) fs::rename(temporary, path, error);
+  if (!file || error) fail_environment("cannot write {}", path);
+}
+
+// How long what is left will take, by the pieces that were worked off.
 class Pace {
  public:
   explicit Pace(double cost) : left_(cost) {}
@@ -63,8 +78,7 @@ json work_off(const Piece& piece, const Plan& plan, std::FILE* output, double& s
   json result = piece.work({plan.out + "/runs/" + piece.key, plan.command, &progress});
   progress.finish();
   seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  write_atomically(result_path(plan, piece.key),
-                   json{{"settings", piece.settings}, {"seconds", seconds}, {"result", result}}.dump(2) + "\n");
+  store_result(plan, piece, seconds, result);
   return result;
 }
 

@@ -112,13 +112,14 @@ Finding control(const Results& results, const char* span) {
     const Errors errors = errors_of(results, fmt::format("{}/on-grid/ridge-{}", target.name, span));
     if (errors.inside.count == 0) continue;
     ++all;
-    if (errors.inside.mean < recovered) continue;
+    if (std::max(errors.inside.mean, errors.beyond.mean) < recovered) continue;
     ++failing;
-    missed += (missed.empty() ? "" : ", ") + fmt::format("{} ({:.2g})", target.name, errors.inside.mean);
+    missed += fmt::format("{} {} ({:.2g}, {:.2g})", missed.empty() ? "" : ",", target.name, errors.inside.mean,
+                          errors.beyond.mean);
   }
-  Finding finding{fmt::format("(control) the span of {} alone is not enough", span),
-                  missed.empty() ? "misses none" : "misses " + missed,
-                  fmt::format("at least one target has an error above {}", recovered), {}};
+  Finding finding{fmt::format("(control, not in the paper) the span of {} alone is not enough", span),
+                  missed.empty() ? "misses none" : "misses (error inside, beyond):" + missed,
+                  fmt::format("at least one target has an error above {} inside the window or beyond it", recovered), {}};
   if (all > 0) finding.agrees = failing > 0;
   return finding;
 }

@@ -90,6 +90,14 @@ void half(const RotateRows<T>& job) {
   job.accumulate ? half_rows<T, true>(job) : half_rows<T, false>(job);
 }
 
+// A weight where the mask has its bits, 0 where not: a weight that has overflowed must not touch other chains, as infinity times 0 would.
+template <class T>
+inline __attribute__((always_inline)) V<T> masked(T weight, const MaskOf<T>* mask) {
+  M<T> bits;
+  __builtin_memcpy(&bits, mask, sizeof bits);
+  return (V<T>)((M<T>)broadcast(weight) & bits);
+}
+
 template <class T, bool Accumulate>
 void chain_rows(const ChainRows<T>& job) {
   const int64_t room = 2 * (job.order - 1);
@@ -99,22 +107,24 @@ void chain_rows(const ChainRows<T>& job) {
                             .y = z, .y_row = 0, .backwards = job.backwards, .accumulate = false};
   for (int64_t row = 0; row < job.rows; ++row) {
     rotation.x = job.x + row * job.x_row;
+    rotation.phasors = job.phasors + row * job.phasor_row;
+    const T* weights = job.weights + row * job.weights_row;
     T* y = job.y + row * job.y_row;
     interleaved_rows<T, false>(rotation);
     int64_t d = 0;
     for (; d + lanes<T> <= job.dim; d += lanes<T>) {
-      V<T> sum = load(job.weights + d) * load(z + d);
-      for (int64_t s = 1; s < job.order; ++s) sum += load(job.weights + s * job.dim + d) * load(z + d + s * job.shift);
+      V<T> sum = broadcast(weights[0]) * load(z + d);
+      for (int64_t s = 1; s < job.order; ++s) sum += masked<T>(weights[s], job.masks + s * job.dim + d) * load(z + d + s * job.shift);
       store(y + d, Accumulate ? load(y + d) + sum : sum);
     }
     for (; d < job.dim; ++d) {
-      T sum = job.weights[d] * z[d];
-      for (int64_t s = 1; s < job.order; ++s) sum += job.weights[s * job.dim + d] * z[d + s * job.shift];
+      T sum = weights[0] * z[d];
+      for (int64_t s = 1; s < job.order; ++s) sum += (job.masks[s * job.dim + d] ? weights[s] : T(0)) * z[d + s * job.shift];
       y[d] = Accumulate ? y[d] + sum : sum;
     }
-    if (job.block != T(0)) {
+    if (job.unipotent) {
       const int64_t to = job.shift > 0 ? job.dim - 2 : job.dim - 1, from = job.shift > 0 ? job.dim - 1 : job.dim - 2;
-      y[to] += job.block * z[from];
+      y[to] += weights[job.order] * z[from];
     }
   }
 }
