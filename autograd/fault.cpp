@@ -104,7 +104,8 @@ void Fault::contributed(const char* operation, int input, const Tensor& before, 
   if (input != input_ || operation_ != operation) return;
   const auto earlier = [&](int64_t i) { return before.defined() ? before.flat(i) : 0.0; };
   std::vector<double> contribution(static_cast<size_t>(gradient.elements()));
-  for (int64_t i = 0; i < gradient.elements(); ++i) contribution[static_cast<size_t>(i)] = gradient.flat(i) - earlier(i);
+  for (int64_t i = 0; i < gradient.elements(); ++i)
+    contribution[static_cast<size_t>(i)] = gradient.flat(i) - earlier(i);
   contribution = spoiled(kind_, std::move(contribution), gradient.shape());
   const bool overwrites = kind_ == FaultKind::forgotten_accumulation;
   for (int64_t i = 0; i < gradient.elements(); ++i)

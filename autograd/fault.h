@@ -1,5 +1,5 @@
-// Wrong gradients on purpose: an audit that cannot fail says nothing. A Fault spoils what one operation contributes to the gradient of one of its
-// inputs, in the way that hand-written backwards are usually wrong.
+// Wrong gradients on purpose: an audit that cannot fail says nothing. A Fault spoils what one operation contributes to
+// the gradient of one of its inputs, in the way that hand-written backwards are usually wrong.
 #pragma once
 
 #include <array>
@@ -12,13 +12,14 @@
 namespace sextant {
 
 enum class FaultKind {
-  dropped_term,            // the contribution is missing
-  wrong_sign,              // times -1
-  missing_factor,          // times 1/2
-  off_by_one,              // entry i holds what belongs to i - 1 along the last dimension longer than 1, the first of each row 0
+  dropped_term,    // the contribution is missing
+  wrong_sign,      // times -1
+  missing_factor,  // times 1/2
+  off_by_one,  // entry i holds what belongs to i - 1 along the last dimension longer than 1, the first of each row 0
   forgotten_accumulation,  // overwrites what other operations contributed before
   transposed_product,      // the last two dimensions (longer than 1) hold the numbers of their transpose
-  wrong_axis,              // every entry holds the sum along the last dimension longer than 1: reduced over an axis that should have stayed
+  wrong_axis,  // every entry holds the sum along the last dimension longer than 1: reduced over an axis that should
+               // have stayed
 };
 constexpr std::array<FaultKind, 7> fault_kinds = {
     FaultKind::dropped_term,           FaultKind::wrong_sign,         FaultKind::missing_factor, FaultKind::off_by_one,
@@ -59,8 +60,8 @@ class ContributionList : public Tape::Witness {
   std::vector<std::pair<std::string, int>> all_;
 };
 
-// f(x) with each input used once more, as <weights, f(x)> + sum(x): then every input has a gradient already when f contributes, and an operation that
-// overwrites where it should add is wrong. Its gradients are those of f plus 1.
+// f(x) with each input used once more, as <weights, f(x)> + sum(x): then every input has a gradient already when f
+// contributes, and an operation that overwrites where it should add is wrong. Its gradients are those of f plus 1.
 TapeFunction with_inputs_used_again(const TapeFunction& function);
 
 }  // namespace sextant

@@ -26,7 +26,8 @@ void rotate_token(const Rotation& rotation, const Tensor& phasors, int64_t b, in
         .dim = x.size(3),
         .x = x.data<T>() + b * x.stride(0) + t * x.stride(1),
         .x_row = x.stride(2),
-        .phasors = phasors.data<T>() + (by_token ? t * phasors.stride(0) : b * phasors.stride(0) + t * phasors.stride(1)),
+        .phasors =
+            phasors.data<T>() + (by_token ? t * phasors.stride(0) : b * phasors.stride(0) + t * phasors.stride(1)),
         .phasor_row = by_token ? 0 : phasors.stride(2),
         .y = y.data<T>() + b * y.stride(0) + t * y.stride(1),
         .y_row = y.stride(2),
@@ -59,7 +60,8 @@ void rotate(std::span<const Rotation> rotations, const Tensor& phasors, Pairing 
 
 namespace sextant {
 
-ChainLayout::ChainLayout(const std::vector<int64_t>& orders, bool with_unipotent_block) : unipotent(with_unipotent_block) {
+ChainLayout::ChainLayout(const std::vector<int64_t>& orders, bool with_unipotent_block)
+    : unipotent(with_unipotent_block) {
   const auto add = [this](int64_t chain, int64_t r) {
     slot.insert(slot.end(), 2, r);
     chain_order.insert(chain_order.end(), 2, chain);
@@ -101,7 +103,8 @@ const MaskOf<T>* masks_of(const ChainLayout& layout, Shift shift) {
     return layout.masks_f64[static_cast<int>(shift)].data();
 }
 
-// Tokens begin .. end - 1, counted through the batch: the heads of a token share its tables, dense rows have a token each.
+// Tokens begin .. end - 1, counted through the batch: the heads of a token share its tables, dense rows have a token
+// each.
 template <class T>
 void apply_to_tokens(const ChainAction& action, const ChainLayout& layout, int64_t begin, int64_t end) {
   const Tensor &x = action.x, &y = action.y.tensor, &phasors = action.phasors, &weights = action.weights;
@@ -138,9 +141,11 @@ void apply_to_tokens(const ChainAction& action, const ChainLayout& layout, int64
 void apply_chains(std::span<const ChainAction> actions, const ChainLayout& layout) {
   if (actions.empty()) return;
   const Tensor& first = actions.front().x;
-  const int64_t batch = first.rank() == 2 ? 1 : first.size(0), length = first.rank() == 2 ? first.size(0) : first.size(1);
+  const int64_t batch = first.rank() == 2 ? 1 : first.size(0),
+                length = first.rank() == 2 ? first.size(0) : first.size(1);
   for ([[maybe_unused]] const ChainAction& action : actions) {
-    assert(action.x.shape() == first.shape() && action.y.tensor.shape() == first.shape() && first.size(-1) == layout.dim);
+    assert(action.x.shape() == first.shape() && action.y.tensor.shape() == first.shape() &&
+           first.size(-1) == layout.dim);
     assert(action.x.stride(-1) == 1 && action.y.tensor.stride(-1) == 1 && action.weights.size(1) == layout.columns());
   }
   dispatch(first.dtype(), [&](auto type) {

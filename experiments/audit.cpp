@@ -23,6 +23,10 @@ std::string index_text(int64_t flat, const Shape& shape) {
   return "[" + text + "]";
 }
 
+std::string contribution_text(const std::string& operation, int input) {
+  return fmt::format("{}, input {}", operation, input);
+}
+
 namespace {
 
 std::string tensor_name(const AuditCase& audit, int input) {
@@ -30,8 +34,10 @@ std::string tensor_name(const AuditCase& audit, int input) {
   return place < audit.input_names.size() ? audit.input_names[place] : "input " + std::to_string(input);
 }
 
-// The gradients of <w, f(inputs)>, of f itself where its output is one number; zeros where f does not depend on an input.
-std::vector<std::vector<double>> gradients(const TapeFunction& function, std::span<const Tensor> inputs, Tape::Witness* witness = nullptr) {
+// The gradients of <w, f(inputs)>, of f itself where its output is one number; zeros where f does not depend on an
+// input.
+std::vector<std::vector<double>> gradients(const TapeFunction& function, std::span<const Tensor> inputs,
+                                           Tape::Witness* witness = nullptr) {
   Tape tape;
   tape.set_witness(witness);
   std::vector<Variable> variables;
@@ -50,7 +56,8 @@ std::vector<std::vector<double>> gradients(const TapeFunction& function, std::sp
   return result;
 }
 
-// Largest |(gradient of f used again) - 1 - (gradient of f)|, relative to the largest gradient of the same input, or to 1.
+// Largest |(gradient of f used again) - 1 - (gradient of f)|, relative to the largest gradient of the same input, or
+// to 1.
 double accumulation_error(const TapeFunction& function, std::span<const Tensor> inputs) {
   const auto alone = gradients(function, inputs), again = gradients(with_inputs_used_again(function), inputs);
   double worst = 0;
@@ -70,33 +77,38 @@ std::vector<std::string> operations_of(const TapeFunction& function, std::span<c
   ContributionList list;
   gradients(function, inputs, &list);
   std::vector<std::string> names;
-  for (const auto& [operation, input] : list.all())
-    if (std::ranges::count(names, operation) == 0) names.push_back(operation);
+  for (const auto& [operation, input] : list.all()) names.push_back(contribution_text(operation, input));
   return names;
 }
 
 void check_f64(CaseAudit& result, const AuditCase& audit, const AuditSettings& settings) {
-  const auto planted = [&](const TapeFunction& function) { return settings.fault == nullptr ? function : settings.fault->in(function); };
+  const auto planted = [&](const TapeFunction& function) {
+    return settings.fault == nullptr ? function : settings.fault->in(function);
+  };
   const TapeFunction function = planted(audit.function);
   const auto fail_if = [&](bool failed, std::string phrase) {
     if (failed) result.failures.push_back(std::move(phrase));
   };
   const auto where = [&](const GradientCheck& check) {
     return fmt::format("{} {}: analytic {:.9g}, numeric {:.9g}", tensor_name(audit, check.input),
-                       index_text(check.index, audit.inputs[static_cast<size_t>(check.input)].shape()), check.analytic, check.numeric);
+                       index_text(check.index, audit.inputs[static_cast<size_t>(check.input)].shape()), check.analytic,
+                       check.numeric);
   };
   if (audit.differentiable_here && !audit.large) {
-    result.central = check_gradients(function, audit.inputs, {.entries_per_input = settings.entries_per_input, .seed = settings.seed});
+    result.central = check_gradients(function, audit.inputs,
+                                     {.entries_per_input = settings.entries_per_input, .seed = settings.seed});
     const GradientCheck& check = *result.central;
     result.repeatable = check.repeatable;
-    fail_if(!(check.worst_error <= settings.tolerance), fmt::format("central differences {:.3g}: {}", check.worst_error, check.input < 0 ? "" : where(check)));
+    fail_if(!(check.worst_error <= settings.tolerance),
+            fmt::format("central differences {:.3g}: {}", check.worst_error, check.input < 0 ? "" : where(check)));
   }
   if (audit.differentiable_here && settings.directions > 0) {
     result.directional = check_directional(function, audit.inputs, settings.directions, settings.seed);
     const GradientCheck& check = *result.directional;
     result.repeatable = result.repeatable && check.repeatable;
-    fail_if(!(check.worst_error <= settings.tolerance), fmt::format("directional derivative {:.3g}: direction {}: analytic {:.9g}, numeric {:.9g}",
-                                                                    check.worst_error, check.index, check.analytic, check.numeric));
+    fail_if(!(check.worst_error <= settings.tolerance),
+            fmt::format("directional derivative {:.3g}: direction {}: analytic {:.9g}, numeric {:.9g}",
+                        check.worst_error, check.index, check.analytic, check.numeric));
   }
   if (audit.composed) {
     result.composed = worst_difference(function, planted(audit.composed), audit.inputs, settings.seed);
@@ -118,8 +130,8 @@ void check_f32(CaseAudit& result, const AuditCase& audit, const AuditSettings& s
   const Precision& precision = *result.precision;
   if (!(precision.worst <= settings.ulps)) {
     const std::string tensor = precision.tensor < 0 ? "output" : "gradient of " + tensor_name(audit, precision.tensor);
-    result.failures.push_back(
-        fmt::format("f32: {:.3g} ulps in the {} [{}]: f64 {:.9g}, f32 {:.9g}", precision.worst, tensor, precision.index, precision.in_f64, precision.in_f32));
+    result.failures.push_back(fmt::format("f32: {:.3g} ulps in the {} [{}]: f64 {:.9g}, f32 {:.9g}", precision.worst,
+                                          tensor, precision.index, precision.in_f64, precision.in_f32));
   }
   if (!precision.repeatable) result.failures.push_back("two f32 runs differ");
 }
@@ -128,7 +140,9 @@ void check_f32(CaseAudit& result, const AuditCase& audit, const AuditSettings& s
 
 std::string CaseAudit::place() const {
   if (!central || central->input < 0 || central->entries == 0) return "";
-  return fmt::format("{}, {}: analytic {:.6g}, numeric {:.6g}", label, tensors[static_cast<size_t>(central->input)], central->analytic, central->numeric);
+  const auto input = static_cast<size_t>(central->input);
+  return fmt::format("{}, {} {}: analytic {:.6g}, numeric {:.6g}", label, tensors[input],
+                     index_text(central->index, shapes[input]), central->analytic, central->numeric);
 }
 
 bool EntryAudit::passed() const {
@@ -147,7 +161,10 @@ CaseAudit audit_case(const AuditEntry& entry, const AuditCase& audit, const Audi
   result.name = entry.name;
   result.label = audit.label;
   result.operations = operations_of(audit.function, audit.inputs);
-  for (size_t i = 0; i < audit.inputs.size(); ++i) result.tensors.push_back(tensor_name(audit, static_cast<int>(i)));
+  for (size_t i = 0; i < audit.inputs.size(); ++i) {
+    result.tensors.push_back(tensor_name(audit, static_cast<int>(i)));
+    result.shapes.push_back(audit.inputs[i].shape());
+  }
   if (settings.f64) check_f64(result, audit, settings);
   if (settings.f32) check_f32(result, audit, settings);
   return result;
@@ -168,7 +185,8 @@ std::vector<EntryAudit> run_audit(const AuditSettings& settings, const std::func
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (watch) watch(result);
   }
-  require(!results.empty(), "--only: nothing registered matches '{}'; the nearest name is '{}'", settings.only, nearest(settings.only, names));
+  require(!results.empty(), "--only: nothing registered matches '{}'; the nearest name is '{}'", settings.only,
+          nearest(settings.only, names));
   return results;
 }
 
@@ -187,10 +205,13 @@ std::vector<Suspect> suspects(const std::vector<CaseOutcome>& outcomes) {
   std::vector<Suspect> all;
   for (auto& [name, suspect] : by_name) {
     if (suspect.failed == 0) continue;
-    suspect.score = static_cast<double>(suspect.failed) / std::sqrt(static_cast<double>(failed) * static_cast<double>(suspect.cases));
+    suspect.score = static_cast<double>(suspect.failed) /
+                    std::sqrt(static_cast<double>(failed) * static_cast<double>(suspect.cases));
     all.push_back(suspect);
   }
-  std::ranges::stable_sort(all, [](const Suspect& a, const Suspect& b) { return a.score > b.score; });
+  std::ranges::stable_sort(all, [](const Suspect& a, const Suspect& b) {
+    return std::pair(a.failed, a.score) > std::pair(b.failed, b.score);
+  });
   return all;
 }
 

@@ -1,6 +1,7 @@
-// What `sextant audit` does: every registered operation, layer and strategy (AUDIT in autograd/gradient_check.h; registering is what includes it), at every
-// registered input,
-//   - against central differences in f64, entry by entry, and along random directions of all inputs together (large shapes: along directions only),
+// What `sextant audit` does: every registered operation, layer and strategy (AUDIT in autograd/gradient_check.h;
+// registering is what includes it), at every registered input,
+//   - against central differences in f64, entry by entry, and along random directions of all inputs together (large
+//   shapes: along directions only),
 //   - against its composed twin, where there is one,
 //   - two backward passes for the same bits,
 //   - gradients that are there already, to which it must add,
@@ -20,8 +21,8 @@ namespace sextant {
 struct AuditSettings {
   std::string only;  // a pattern with * and ? over "family/name", or a part of it; empty: all
   bool f64 = true, f32 = true;
-  double tolerance = 1e-7;         // of finite differences; the twin, whose error is rounding alone, is held to a hundredth
-  double ulps = 256;               // of f32 against f64
+  double tolerance = 1e-7;  // of finite differences; the twin, whose error is rounding alone, is held to a hundredth
+  double ulps = 256;        // of f32 against f64
   int64_t entries_per_input = 48;  // entry by entry; larger inputs are sampled
   int directions = 3;
   uint64_t seed = 1;
@@ -30,8 +31,9 @@ struct AuditSettings {
 
 struct CaseAudit {
   std::string family, name, label;
-  std::vector<std::string> operations;  // through which gradients came
-  std::vector<std::string> tensors;     // the inputs' names and shapes
+  std::vector<std::string> operations;  // through which gradients came: "linear, input 1"
+  std::vector<std::string> tensors;     // the inputs' names
+  std::vector<Shape> shapes;            // and shapes
   std::optional<GradientCheck> central, directional;
   std::optional<double> composed;      // relative difference from the twin
   std::optional<double> accumulation;  // relative error where gradients were there before
@@ -62,17 +64,19 @@ bool matches_audit(const std::string& pattern, const AuditEntry& entry);
 CaseAudit audit_case(const AuditEntry& entry, const AuditCase& audit, const AuditSettings& settings);
 
 // Throws Error when `only` matches nothing. `watch`, if any, is called after each entry.
-std::vector<EntryAudit> run_audit(const AuditSettings& settings, const std::function<void(const EntryAudit&)>& watch = {});
+std::vector<EntryAudit> run_audit(const AuditSettings& settings,
+                                  const std::function<void(const EntryAudit&)>& watch = {});
 
-// Which operations a failure points at: those that the failing cases share and the passing ones lack, best first. Score:
-// failed / sqrt(all failed * cases with the operation), 1 when it is in all failing cases and in no other (Ochiai's coefficient, as in spectrum-based
-// fault localisation, Abreu et al. 2007).
+// Which backward a failure points at, best first: what is on the tapes of most failing cases (of all, when there is one
+// fault), and of those what is on the fewest others. Score: failed / sqrt(all failed * cases with it), 1 when it is in
+// all failing cases and in no other (Ochiai's coefficient, as in spectrum-based fault localisation, Abreu et al. 2007).
 struct CaseOutcome {
   std::vector<std::string> operations;
   bool failed = false;
 };
 std::vector<Suspect> suspects(const std::vector<CaseOutcome>& outcomes);
 
-std::string index_text(int64_t flat, const Shape& shape);  // "[1, 4]"
+std::string contribution_text(const std::string& operation, int input);  // "linear, input 1"
+std::string index_text(int64_t flat, const Shape& shape);                // "[1, 4]"
 
 }  // namespace sextant

@@ -19,12 +19,14 @@ struct Tokens {
 };
 
 Tokens tokens_of(const SafetensorsFile& file, int64_t vocabulary) {
-  require(file.has("tokens"), "{}: no tensor 'tokens' [B, T+1] of integers, on which the gradients were computed", file.path());
+  require(file.has("tokens"), "{}: no tensor 'tokens' [B, T+1] of integers, on which the gradients were computed",
+          file.path());
   const std::string& dtype = file.dtype("tokens");
   const std::vector<int64_t>& sizes = file.sizes("tokens");
   require((dtype == "I64" || dtype == "I32") && sizes.size() == 2 && sizes[0] >= 1 && sizes[1] >= 2,
-          "{}: tensor 'tokens' must be I64 or I32 of shape [B, T+1] with at least 2 ids a sequence, it is {} with {} dimensions", file.path(), dtype,
-          sizes.size());
+          "{}: tensor 'tokens' must be I64 or I32 of shape [B, T+1] with at least 2 ids a sequence, it is {} with {} "
+          "dimensions",
+          file.path(), dtype, sizes.size());
   const std::span<const std::byte> bytes = file.bytes("tokens");
   Tokens tokens;
   tokens.batch = sizes[0];
@@ -38,7 +40,8 @@ Tokens tokens_of(const SafetensorsFile& file, int64_t vocabulary) {
       std::memcpy(&narrow, bytes.data() + i * 4, 4);
       id = narrow;
     }
-    require(id >= 0 && id < vocabulary, "{}: tensor 'tokens', entry {}: id {} is outside the vocabulary 0..{}", file.path(), i, id, vocabulary - 1);
+    require(id >= 0 && id < vocabulary, "{}: tensor 'tokens', entry {}: id {} is outside the vocabulary 0..{}",
+            file.path(), i, id, vocabulary - 1);
     const int64_t column = i % sizes[1];
     if (column < tokens.length) tokens.inputs.push_back(static_cast<int32_t>(id));
     if (column > 0) tokens.targets.push_back(static_cast<int32_t>(id));
@@ -49,15 +52,17 @@ Tokens tokens_of(const SafetensorsFile& file, int64_t vocabulary) {
 // The model whose weights the file holds by name, among other things.
 std::unique_ptr<Transformer> model_in(SafetensorsFile& file, std::optional<DType> dtype) {
   require(file.metadata().contains("config"),
-          "{}: no 'config' in the metadata; name a checkpoint or a file of `sextant grads` to compare with, or write the configuration there", file.path());
+          "{}: no 'config' in the metadata; name a checkpoint or a file of `sextant grads` to compare with, or write "
+          "the configuration there",
+          file.path());
   ModelConfig config = ModelConfig::from_json(file.metadata("config"), file.path());
   if (dtype) config.dtype = *dtype;
   auto model = std::make_unique<Transformer>(config);
   const auto read = [&](const std::string& name, const Tensor& target) {
     require(file.has(name), "{}: tensor '{}' of shape {} is missing", file.path(), name, target.shape().text());
     const Tensor source = file.tensor(name);
-    require(source.shape() == target.shape(), "{}: tensor '{}' has shape {}, its configuration says {}", file.path(), name, source.shape().text(),
-            target.shape().text());
+    require(source.shape() == target.shape(), "{}: tensor '{}' has shape {}, its configuration says {}", file.path(),
+            name, source.shape().text(), target.shape().text());
     target.copy_from(source);
   };
   for (const Parameter* parameter : model->parameters()) read(parameter->name, parameter->value);
@@ -74,7 +79,8 @@ Named computed(Transformer& model, const Tokens& tokens, Arena& keep) {
   const Variable logits = model.logits(logits_tape, tokens.inputs, tokens.batch, tokens.length);
   const Variable loss = model.loss(tape, tokens.inputs, tokens.targets, tokens.batch, tokens.length);
   tape.backward(loss);
-  Named result{{"loss", converted(keep, loss.value().reshape({}), DType::f64)}, {"logits", converted(keep, logits.value(), DType::f64)}};
+  Named result{{"loss", converted(keep, loss.value().reshape({}), DType::f64)},
+               {"logits", converted(keep, logits.value(), DType::f64)}};
   for (Parameter* parameter : model.parameters()) {
     if (!parameter->has_gradient) parameter->gradient.zero();  // no path to the loss
     result["grad." + parameter->name] = converted(keep, parameter->gradient, DType::f64);
@@ -85,14 +91,17 @@ Named computed(Transformer& model, const Tokens& tokens, Arena& keep) {
 Named results_in(SafetensorsFile& file, Arena& keep) {
   Named result;
   for (const std::string& name : file.names())
-    if (name == "loss" || name == "logits" || name.starts_with("grad.")) result[name] = converted(keep, file.tensor(name), DType::f64);
+    if (name == "loss" || name == "logits" || name.starts_with("grad."))
+      result[name] = converted(keep, file.tensor(name), DType::f64);
   require(std::ranges::any_of(result, [](const auto& one) { return one.first.starts_with("grad."); }),
           "{}: no tensor named grad.NAME in it", file.path());
   return result;
 }
 
-TensorDifference difference(const std::string& name, const Tensor& ours, const Tensor& theirs, const std::string& path) {
-  require(ours.shape() == theirs.shape(), "{}: tensor '{}' has shape {}, ours has {}", path, name, theirs.shape().text(), ours.shape().text());
+TensorDifference difference(const std::string& name, const Tensor& ours, const Tensor& theirs,
+                            const std::string& path) {
+  require(ours.shape() == theirs.shape(), "{}: tensor '{}' has shape {}, ours has {}", path, name,
+          theirs.shape().text(), ours.shape().text());
   TensorDifference result{name, ours.shape(), 0, 0, 0, 0};
   double largest = 0, worst = -1;
   for (int64_t i = 0; i < ours.elements(); ++i) {
@@ -124,7 +133,8 @@ GradientComparison compare_gradients(const std::string& path, const std::string&
   } else {
     result.ours = checkpoint_path(ours);
     SafetensorsFile other = SafetensorsFile::open(result.ours);
-    const bool gradients = std::ranges::any_of(other.names(), [](const std::string& name) { return name.starts_with("grad."); });
+    const bool gradients =
+        std::ranges::any_of(other.names(), [](const std::string& name) { return name.starts_with("grad."); });
     if (gradients)
       mine = results_in(other, keep);
     else
@@ -142,7 +152,8 @@ GradientComparison compare_gradients(const std::string& path, const std::string&
   }
   for (const auto& [name, tensor] : mine)
     if (!theirs.contains(name) && name.starts_with("grad.")) result.only_ours.push_back(name);
-  std::ranges::stable_sort(result.tensors, [](const TensorDifference& a, const TensorDifference& b) { return a.error > b.error; });
+  std::ranges::stable_sort(result.tensors,
+                           [](const TensorDifference& a, const TensorDifference& b) { return a.error > b.error; });
   return result;
 }
 

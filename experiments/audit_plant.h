@@ -1,5 +1,6 @@
-// Plants wrong gradients (autograd/fault.h) into the backward of each operation in turn and watches whether the audit catches and names them. Which
-// operations there are is seen from the tapes of all audit cases; there is no list to keep.
+// Plants wrong gradients (autograd/fault.h) into the backward of each operation in turn and watches whether the audit
+// catches and names them. Which operations there are is seen from the tapes of all audit cases; there is no list to
+// keep.
 #pragma once
 
 #include <functional>
@@ -15,18 +16,20 @@ struct PlantedFault {
   std::string operation;
   int input = 0;
   FaultKind kind{};
-  // The simplest case in which the fault changes a gradient by more than ten tolerances; empty when there is none: nothing was planted then (a sign of
-  // nothing, an axis of one entry, a transposed symmetric matrix).
+  // The simplest case that catches the fault, of those in which it changes a gradient by more than ten tolerances;
+  // empty when it changes none: nothing was planted then (an axis of one entry, a transposed symmetric matrix).
   std::string entry, label;
   bool caught = false;  // central differences over that case exceed the tolerance,
   bool placed = false;  // at an entry of an input whose gradient the fault did change,
-  bool named = false;   // and of all operations this one is suspected, alone or with others that are on just the same tapes
-  std::string text;     // what the check said
+  bool named =
+      false;  // and of all operations this one is suspected, alone or with others that are on just the same tapes
+  std::string text;  // what the check said
   std::vector<std::string> suspected;
 
   bool planted() const { return !entry.empty(); }
 };
 
-std::vector<PlantedFault> plant_faults(const AuditSettings& settings, const std::function<void(const PlantedFault&)>& watch = {});
+std::vector<PlantedFault> plant_faults(const AuditSettings& settings,
+                                       const std::function<void(const PlantedFault&)>& watch = {});
 
 }  // namespace sextant

@@ -56,7 +56,8 @@ void compare(Precision& precision, const Values& exact, const Values& f32, int t
     const double x = i < exact.size() ? exact[i] : 0.0, y = i < f32.size() ? f32[i] : 0.0;
     const double error = error_in(x, y, unit);
     precision.errors.push_back(error);
-    if (x != 0 && std::isfinite(x) && std::abs(x) > FLT_MIN && std::abs(x - y) >= 0x1p12 * ulp_f32(std::abs(x))) ++precision.cancelled;
+    if (x != 0 && std::isfinite(x) && std::abs(x) > FLT_MIN && std::abs(x - y) >= 0x1p12 * ulp_f32(std::abs(x)))
+      ++precision.cancelled;
     if (precision.index >= 0 && error <= precision.worst) continue;
     precision.worst = error;
     precision.tensor = tensor;

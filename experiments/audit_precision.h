@@ -1,9 +1,10 @@
-// How far f32 is from f64 on an audit case: the same function, the same inputs (rounded to f32 beforehand, so that their rounding does not count), values
-// and gradients compared.
+// How far f32 is from f64 on an audit case: the same function, the same inputs (rounded to f32 beforehand, so that
+// their rounding does not count), values and gradients compared.
 //
-// The unit is the ulp of the tensor: the distance between neighbouring f32 numbers at the tensor's largest f64 entry, 2^(floor(log2 max|x|) - 23); for a
-// gradient that is zero but for cancellation (below 2^-24 of the largest entry of all tensors), the ulp at that largest entry. An entry much smaller than the largest that comes out of
-// cancelling terms is right to that unit, but not to its own digits: `cancelled` counts those.
+// The unit is the ulp of the tensor: the distance between neighbouring f32 numbers at the tensor's largest f64 entry,
+// 2^(floor(log2 max|x|) - 23); for a gradient that is zero but for cancellation (below 2^-24 of the largest entry of
+// all tensors), the ulp at that largest entry. An entry much smaller than the largest that comes out of cancelling
+// terms is right to that unit, but not to its own digits: `cancelled` counts those.
 #pragma once
 
 #include <optional>

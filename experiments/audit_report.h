@@ -16,7 +16,7 @@ struct EntrySummary {
   double central = 0, directional = 0;
   double composed = -1;  // -1: it has no twin
   bool repeatable = true;
-  int64_t entries = 0;                     // gradient entries compared one by one
+  int64_t entries = 0;                       // gradient entries compared one by one
   const CaseAudit* worst_central = nullptr;  // null where every case is checked along directions or not at all
   // f32: of the errors of all cases, in ulps
   int64_t f32_entries = 0, cancelled = 0;
@@ -36,6 +36,7 @@ nlohmann::json to_json(const std::vector<PlantedFault>& faults);
 nlohmann::json to_json(const GradientComparison& comparison);
 
 // Writes one self-contained page, and its tables as CSV beside it; returns the paths.
-std::vector<std::string> write_audit_page(const std::string& path, const std::vector<EntryAudit>& entries, const AuditSettings& settings);
+std::vector<std::string> write_audit_page(const std::string& path, const std::vector<EntryAudit>& entries,
+                                          const AuditSettings& settings);
 
 }  // namespace sextant

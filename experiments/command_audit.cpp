@@ -1,4 +1,5 @@
-// sextant audit: every gradient against finite differences, its composed twin and f32, and the audit itself against planted faults.
+// sextant audit: every gradient against finite differences, its composed twin and f32, and the audit itself against
+// planted faults.
 #include "core/error.h"
 #include "core/parallel.h"
 #include "experiments/audit_report.h"
@@ -44,42 +45,51 @@ Fault parse_fault(const std::string& text) {
 int plant_all(const Arguments& arguments) {
   const std::vector<PlantedFault> faults = plant_faults(settings_of(arguments), [&](const PlantedFault& fault) {
     if (!fault.planted() || (fault.caught && fault.placed && fault.named)) return;
-    arguments.say("{} {} in {}, input {} ({}, {}): {}; suspected {}\n", fault.caught ? "MISNAMED" : "MISSED", name_of(fault.kind), fault.operation,
-                  fault.input, fault.entry, fault.label, fault.text, fmt::join(fault.suspected, ", "));
+    arguments.say("{} {} in {}, input {} ({}, {}): {}; suspected {}\n", fault.caught ? "MISNAMED" : "MISSED",
+                  name_of(fault.kind), fault.operation, fault.input, fault.entry, fault.label, fault.text,
+                  fmt::join(fault.suspected, ", "));
   });
   const nlohmann::json result = to_json(faults);
   for (const FaultKind kind : fault_kinds) {
     const auto count = [&](auto which) {
-      return std::ranges::count_if(faults, [&](const PlantedFault& fault) { return fault.kind == kind && which(fault); });
+      return std::ranges::count_if(faults,
+                                   [&](const PlantedFault& fault) { return fault.kind == kind && which(fault); });
     };
     arguments.say("{:<24} {:>4} planted, {:>4} caught, {:>4} placed and named; {:>3} change nothing\n", name_of(kind),
-                  count([](const PlantedFault& fault) { return fault.planted(); }), count([](const PlantedFault& fault) { return fault.caught; }),
+                  count([](const PlantedFault& fault) { return fault.planted(); }),
+                  count([](const PlantedFault& fault) { return fault.caught; }),
                   count([](const PlantedFault& fault) { return fault.placed && fault.named; }),
                   count([](const PlantedFault& fault) { return !fault.planted(); }));
   }
-  arguments.say("{} faults planted, {} caught, {} at the right input, {} with the right operation\n", result["planted"].get<int64_t>(),
-                result["caught"].get<int64_t>(), result["placed"].get<int64_t>(), result["named"].get<int64_t>());
+  arguments.say("{} faults planted, {} caught, {} at the right input, {} with the right operation\n",
+                result["planted"].get<int64_t>(), result["caught"].get<int64_t>(), result["placed"].get<int64_t>(),
+                result["named"].get<int64_t>());
   arguments.print_json(result);
-  const bool all = result["caught"] == result["planted"] && result["placed"] == result["planted"] && result["named"] == result["planted"];
+  const bool all = result["caught"] == result["planted"] && result["placed"] == result["planted"] &&
+                   result["named"] == result["planted"];
   return static_cast<int>(all ? Status::done : Status::check_failed);
 }
 
 int compare_with(const Arguments& arguments) {
-  const GradientComparison comparison = compare_gradients(arguments.text("against"), arguments.positional(0), dtype_of_option(arguments));
+  const GradientComparison comparison =
+      compare_gradients(arguments.text("against"), arguments.positional(0), dtype_of_option(arguments));
   // In f32 both sides round: a thousand ulps of the largest entry.
-  const double tolerance = arguments.given("tolerance") || comparison.dtype == DType::f64 ? arguments.number("tolerance", 0, 1) : 1e-4;
-  arguments.say("{} against {}: largest difference over the tensor's largest entry\n", comparison.theirs, comparison.ours);
+  const double tolerance =
+      arguments.given("tolerance") || comparison.dtype == DType::f64 ? arguments.number("tolerance", 0, 1) : 1e-4;
+  arguments.say("{} against {}: largest difference over the tensor's largest entry\n", comparison.theirs,
+                comparison.ours);
   int64_t failed = 0;
   for (const TensorDifference& one : comparison.tensors) {
     const bool bad = !(one.error <= tolerance);
     failed += bad;
-    arguments.say("{:<44} {:>9.2e}  {} {}: ours {:.9g}, theirs {:.9g}{}\n", one.name, one.error, one.shape.text(), index_text(one.index, one.shape),
-                  one.ours, one.theirs, bad ? "  FAILED" : "");
+    arguments.say("{:<44} {:>9.2e}  {} {}: ours {:.9g}, theirs {:.9g}{}\n", one.name, one.error, one.shape.text(),
+                  index_text(one.index, one.shape), one.ours, one.theirs, bad ? "  FAILED" : "");
   }
   for (const std::string& name : comparison.only_ours) arguments.say("{:<44} only ours  FAILED\n", name);
   for (const std::string& name : comparison.only_theirs) arguments.say("{:<44} only theirs  FAILED\n", name);
   failed += static_cast<int64_t>(comparison.only_ours.size() + comparison.only_theirs.size());
-  arguments.say("{} tensors compared, {} differ by more than {:g} or lack a partner\n", comparison.tensors.size(), failed, tolerance);
+  arguments.say("{} tensors compared, {} differ by more than {:g} or lack a partner\n", comparison.tensors.size(),
+                failed, tolerance);
   nlohmann::json result = to_json(comparison);
   result["tolerance"] = tolerance;
   result["passed"] = failed == 0;
@@ -89,21 +99,24 @@ int compare_with(const Arguments& arguments) {
 
 int run(const Arguments& arguments) {
   if (!arguments.given("threads")) set_threads(1);  // nearly all cases are too small to share
-  require(arguments.given("against") || arguments.positionals().empty(), "'{}' needs --against FILE.safetensors to be compared with",
-          arguments.positional(0));
+  require(arguments.given("against") || arguments.positionals().empty(),
+          "'{}' needs --against FILE.safetensors to be compared with", arguments.positional(0));
   if (arguments.given("against")) return compare_with(arguments);
   if (arguments.text("plant") == "all") return plant_all(arguments);
   AuditSettings settings = settings_of(arguments);
   std::optional<Fault> fault;
   if (arguments.given("plant")) settings.fault = &fault.emplace(parse_fault(arguments.text("plant")));
   arguments.say("{}", table_header());
-  const std::vector<EntryAudit> entries = run_audit(settings, [&](const EntryAudit& entry) { arguments.say("{}", table_row(entry)); });
+  const std::vector<EntryAudit> entries =
+      run_audit(settings, [&](const EntryAudit& entry) { arguments.say("{}", table_row(entry)); });
   const nlohmann::json result = to_json(entries, settings);
   const bool passed = result["passed"];
   if (!passed) arguments.say("\n{}", failure_text(entries));
-  arguments.say("{} entries with {} cases: {}\n", entries.size(), result["cases"].get<int64_t>(), passed ? "all within tolerance" : "FAILED");
+  arguments.say("{} entries with {} cases: {}\n", entries.size(), result["cases"].get<int64_t>(),
+                passed ? "all within tolerance" : "FAILED");
   if (arguments.given("html"))
-    for (const std::string& path : write_audit_page(arguments.text("html"), entries, settings)) arguments.say("wrote {}\n", path);
+    for (const std::string& path : write_audit_page(arguments.text("html"), entries, settings))
+      arguments.say("wrote {}\n", path);
   arguments.print_json(result);
   return static_cast<int>(passed ? Status::done : Status::check_failed);
 }
@@ -111,17 +124,25 @@ int run(const Arguments& arguments) {
 const RegisterCommand registered(
     {.name = "audit",
      .summary = "every differentiable piece against finite differences in f64, its composed twin, and f32",
-     .positionals = {{"OURS", "with --against: a checkpoint, a run folder or a file that `sextant grads` wrote", false}},
-     .options = {{"only", "PATTERN", "", "part of FAMILY/NAME, or a pattern with * and ?, as 'strategy/*' or 'linear*'"},
+     .positionals = {{"OURS", "with --against: a checkpoint, a run folder or a file that `sextant grads` wrote",
+                      false}},
+     .options = {{"only", "PATTERN", "",
+                  "part of FAMILY/NAME, or a pattern with * and ?, as 'strategy/*' or 'linear*'"},
                  {"dtype", "TYPE", "", "f64: gradients alone; f32: its distance from f64 alone (default: both)"},
-                 {"tolerance", "X", "1e-7", "largest error of a gradient, relative to its tensor's largest; the twin is held to X/100"},
+                 {"tolerance", "X", "1e-7",
+                  "largest error of a gradient, relative to its tensor's largest; the twin is held to X/100"},
                  {"ulps", "N", "256", "largest error of f32, in ulps of the tensor's largest entry"},
-                 {"html", "FILE", "", "writes the results as one self-contained page, with its tables as CSV beside it"},
-                 {"plant", "FAULT", "", "'all': plants faults in each operation in turn and counts those caught; or one, as 'wrong sign in linear, input 1'"},
-                 {"against", "FILE", "", "compares with the gradients grad.NAME in this safetensors file, by name, worst first"}},
+                 {"html", "FILE", "",
+                  "writes the results as one self-contained page, with its tables as CSV beside it"},
+                 {"plant", "FAULT", "",
+                  "'all': plants faults in each operation in turn and counts those caught; or one, as 'wrong sign in "
+                  "linear, input 1'"},
+                 {"against", "FILE", "",
+                  "compares with the gradients grad.NAME in this safetensors file, by name, worst first"}},
      .run = run,
      .details = "Exit status 1 when anything exceeds its tolerance.\n"
-                "--against alone computes ours from FILE itself: weights by name, `config` in its metadata, `tokens` [B, T+1] of integers."});
+                "--against alone computes ours from FILE itself: weights by name, `config` in its metadata, `tokens` "
+                "[B, T+1] of integers."});
 
 }  // namespace
 

@@ -21,23 +21,27 @@ struct Request {
   std::vector<int> heads;
 };
 
-// "A:B" -> A .. B, all of them, or so many that a plot shows every bend: evenly spaced or, with `logarithmic`, by equal ratios.
+// "A:B" -> A .. B, all of them, or so many that a plot shows every bend: evenly spaced or, with `logarithmic`, by equal
+// ratios.
 std::vector<int64_t> parse_lags(const std::string& text, bool logarithmic, int64_t points) {
   const size_t colon = text.find(':');
   require(colon != std::string::npos, "--lags: '{}' must be A:B, the first and the last lag", text);
   const int64_t most = int64_t{1} << 24;
-  const int64_t first = parse_integer(text.substr(0, colon), "--lags", 0, most), last = parse_integer(text.substr(colon + 1), "--lags", 0, most);
+  const int64_t first = parse_integer(text.substr(0, colon), "--lags", 0, most),
+                last = parse_integer(text.substr(colon + 1), "--lags", 0, most);
   require(first <= last, "--lags: {} must not be above {}", first, last);
   std::vector<int64_t> lags;
   if (last - first < points && !logarithmic) {
     for (int64_t d = first; d <= last; ++d) lags.push_back(d);
     return lags;
   }
-  const double low = static_cast<double>(std::max<int64_t>(1, first)), high = static_cast<double>(std::max<int64_t>(1, last));
+  const double low = static_cast<double>(std::max<int64_t>(1, first)),
+               high = static_cast<double>(std::max<int64_t>(1, last));
   if (first == 0) lags.push_back(0);
   for (int64_t n = 0; n < points; ++n) {
     const double share = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, points - 1));
-    const double lag = logarithmic ? low * std::pow(high / low, share) : static_cast<double>(first) + share * static_cast<double>(last - first);
+    const double lag = logarithmic ? low * std::pow(high / low, share)
+                                   : static_cast<double>(first) + share * static_cast<double>(last - first);
     lags.push_back(std::clamp(static_cast<int64_t>(std::llround(lag)), first, last));
   }
   std::ranges::sort(lags);
@@ -71,13 +75,17 @@ std::unique_ptr<PositionStand> stand_of_checkpoint(const std::string& path, int6
 Request read_request(const Arguments& arguments) {
   Request request;
   const std::string& checkpoint = arguments.text("checkpoint");
-  require(!checkpoint.empty() || !arguments.positionals().empty(), "SPEC is missing: the position strategy, or --checkpoint CKPT");
+  require(!checkpoint.empty() || !arguments.positionals().empty(),
+          "SPEC is missing: the position strategy, or --checkpoint CKPT");
   request.lags = parse_lags(arguments.text("lags"), arguments.flag("log"), arguments.integer("points", 2, 1 << 20));
   request.query_position = arguments.given("at") ? arguments.integer("at", 0, 1 << 24) : request.lags.back();
   if (!checkpoint.empty()) {
-    request.stand = stand_of_checkpoint(checkpoint_path(checkpoint), arguments.integer("layer", 0, 1 << 20), request.spec);
-    require(arguments.positionals().empty() || parse_spec(arguments.positional(0)).size() == request.stand->position().specs().size(),
-            "the checkpoint's position is '{}', not '{}'; leave SPEC out", request.spec, arguments.positionals().empty() ? "" : arguments.positional(0));
+    request.stand =
+        stand_of_checkpoint(checkpoint_path(checkpoint), arguments.integer("layer", 0, 1 << 20), request.spec);
+    require(arguments.positionals().empty() ||
+                parse_spec(arguments.positional(0)).size() == request.stand->position().specs().size(),
+            "the checkpoint's position is '{}', not '{}'; leave SPEC out", request.spec,
+            arguments.positionals().empty() ? "" : arguments.positional(0));
   } else {
     request.spec = arguments.positional(0);
     PositionSettings settings;
@@ -103,12 +111,14 @@ std::vector<Response> responses_of(Request& request, uint64_t seed) {
   const auto& specs = request.stand->position().specs();
   const bool transforms = std::ranges::any_of(specs, [](const TermSpec& term) {
     return std::ranges::any_of(strategies(), [&](const StrategyInfo& info) {
-      return info.name == term.name() && (info.transform_of ? info.transform_of(term) : info.transform) != StrategyInfo::Transform::none;
+      return info.name == term.name() &&
+             (info.transform_of ? info.transform_of(term) : info.transform) != StrategyInfo::Transform::none;
     });
   });
   std::vector<Response> all;
   const auto append = [&](std::vector<Response> more) { std::ranges::move(more, std::back_inserter(all)); };
-  if (transforms) append(transform_responses(*request.stand, request.lags, request.query_position, request.heads, coordinates, seed));
+  if (transforms)
+    append(transform_responses(*request.stand, request.lags, request.query_position, request.heads, coordinates, seed));
   for (const int head : request.heads) {
     append(bias_responses(*request.stand, request.lags, head));
     append(gate_responses(*request.stand, request.lags, request.query_position, head, seed));
@@ -120,16 +130,24 @@ std::string csv_of(const Request& request, const std::vector<Response>& response
   std::string text = "kind,head,component,lag,value\n";
   for (const Response& response : responses)
     for (size_t n = 0; n < request.lags.size(); ++n)
-      text += fmt::format("{},{},{},{},{}\n", response.kind, response.head, csv_field(response.component), request.lags[n], response.values[n]);
+      text += fmt::format("{},{},{},{},{}\n", response.kind, response.head, csv_field(response.component),
+                          request.lags[n], response.values[n]);
   return text;
 }
 
 nlohmann::json json_of(const Request& request, const std::vector<Response>& responses) {
-  nlohmann::json object = {{"position", request.spec},       {"heads", request.stand->settings().heads}, {"head_dim", request.stand->settings().head_dim},
-                           {"context", request.stand->settings().context}, {"query_position", request.query_position}, {"lags", request.lags},
+  nlohmann::json object = {{"position", request.spec},
+                           {"heads", request.stand->settings().heads},
+                           {"head_dim", request.stand->settings().head_dim},
+                           {"context", request.stand->settings().context},
+                           {"query_position", request.query_position},
+                           {"lags", request.lags},
                            {"responses", nlohmann::json::array()}};
   for (const Response& response : responses)
-    object["responses"].push_back({{"kind", response.kind}, {"head", response.head}, {"component", response.component}, {"values", response.values}});
+    object["responses"].push_back({{"kind", response.kind},
+                                   {"head", response.head},
+                                   {"component", response.component},
+                                   {"values", response.values}});
   return object;
 }
 
@@ -139,7 +157,8 @@ double energy(const Response& response) {
   return sum;
 }
 
-// What one picture can hold: a bias by its components, sorted so that a sector's stand together and the sum comes last; a transform by its strongest responses.
+// What one picture can hold: a bias by its components, sorted so that a sector's stand together and the sum comes last;
+// a transform by its strongest responses.
 std::vector<Response> readable(std::vector<Response> responses, int head) {
   constexpr size_t most = 12;
   std::erase_if(responses, [&](const Response& response) { return response.head != head; });
@@ -148,20 +167,29 @@ std::vector<Response> readable(std::vector<Response> responses, int head) {
     if (a.kind == "bias") return std::pair(a.component == "sum", a.sector) < std::pair(b.component == "sum", b.sector);
     return a.kind == "transform" && energy(a) > energy(b);
   });
-  const auto surplus = std::ranges::find_if(responses, [count = size_t{0}](const Response& r) mutable { return r.kind == "transform" && ++count > most; });
-  if (surplus != responses.end()) std::erase_if(responses, [&, count = size_t{0}](const Response& r) mutable { return r.kind == "transform" && ++count > most; });
+  const auto surplus = std::ranges::find_if(
+      responses, [count = size_t{0}](const Response& r) mutable { return r.kind == "transform" && ++count > most; });
+  if (surplus != responses.end())
+    std::erase_if(responses, [&, count = size_t{0}](const Response& r) mutable {
+      return r.kind == "transform" && ++count > most;
+    });
   return responses;
 }
 
 Plot plot_of(const Request& request, const std::vector<Response>& responses, bool logarithmic) {
   const int head = request.heads.front();
-  Plot plot{.title = fmt::format("{}, head {}", request.spec, head), .x_label = logarithmic ? "lag d in tokens (log)" : "lag d in tokens", .y_label = "", .series = {}};
+  Plot plot{.title = fmt::format("{}, head {}", request.spec, head),
+            .x_label = logarithmic ? "lag d in tokens (log)" : "lag d in tokens",
+            .y_label = "",
+            .series = {}};
   plot.log_x = logarithmic;
   bool bias = false, transform = false;
   for (const Response& response : readable(responses, head)) {
     bias |= response.kind != "transform";
     transform |= response.kind == "transform";
-    Series series{.label = response.kind == "transform" ? response.component : response.kind + " " + response.component, .x = {}, .y = {}};
+    Series series{.label = response.kind == "transform" ? response.component : response.kind + " " + response.component,
+                  .x = {},
+                  .y = {}};
     for (size_t n = 0; n < request.lags.size(); ++n) {
       if (logarithmic && request.lags[n] == 0) continue;
       series.x.push_back(static_cast<double>(request.lags[n]));
@@ -169,8 +197,11 @@ Plot plot_of(const Request& request, const std::vector<Response>& responses, boo
     }
     plot.series.push_back(std::move(series));
   }
-  plot.y_label = bias && transform ? "bias in nats; response of unit vectors" : bias ? "b(d) in nats" : "response of unit vectors, <q~, k~>";
-  if (const int64_t context = request.stand->settings().context; context < request.lags.back() && context > request.lags.front()) {
+  plot.y_label = bias && transform ? "bias in nats; response of unit vectors"
+                 : bias            ? "b(d) in nats"
+                                   : "response of unit vectors, <q~, k~>";
+  if (const int64_t context = request.stand->settings().context;
+      context < request.lags.back() && context > request.lags.front()) {
     plot.mark_x = static_cast<double>(context);
     plot.mark_label = "training context";
   }
@@ -192,7 +223,9 @@ int run(const Arguments& arguments) {
     } else {
       write_atomically(path + ".csv", table);
       arguments.say("no plot: {}; the numbers are in {}.csv\n",
-                    responses.empty() ? "'" + request.spec + "' has no response to show" : "gnuplot is not installed (apt-get install gnuplot-nox)", path);
+                    responses.empty() ? "'" + request.spec + "' has no response to show"
+                                      : "gnuplot is not installed (apt-get install gnuplot-nox)",
+                    path);
     }
   }
   if (arguments.json()) arguments.print_json(json_of(request, responses));
@@ -204,21 +237,25 @@ const RegisterCommand registered(
     {.name = "kernel",
      .summary = "how a position strategy answers by lag, as CSV, JSON or a plot",
      .positionals = {{"SPEC", "the position strategy (not with --checkpoint)", false}},
-     .options = {{"lags", "A:B", "0:256", "the first and the last lag, in tokens"},
-                 {"points", "N", "1024", "at most so many lags"},
-                 flag_option("log", "lags by equal ratios, on a logarithmic axis"),
-                 {"heads", "H", "4", "heads"},
-                 {"head", "N", "", "this head alone (default: all; a plot shows the first)"},
-                 {"head-dim", "D", "16", "head dimension"},
-                 {"context", "N", "256", "training length, the default length scale L"},
-                 {"at", "N", "", "position of the query (default: the last lag); it counts where the answer depends on more than the lag"},
-                 {"checkpoint", "CKPT", "", "a trained model instead of SPEC"},
-                 {"layer", "N", "0", "its layer"},
-                 {"csv", "FILE", "", "writes the table there instead of to stdout"},
-                 {"plot", "FILE", "", "draws an SVG"}},
+     .options =
+         {{"lags", "A:B", "0:256", "the first and the last lag, in tokens"},
+          {"points", "N", "1024", "at most so many lags"},
+          flag_option("log", "lags by equal ratios, on a logarithmic axis"),
+          {"heads", "H", "4", "heads"},
+          {"head", "N", "", "this head alone (default: all; a plot shows the first)"},
+          {"head-dim", "D", "16", "head dimension"},
+          {"context", "N", "256", "training length, the default length scale L"},
+          {"at", "N", "",
+           "position of the query (default: the last lag); it counts where the answer depends on more than the lag"},
+          {"checkpoint", "CKPT", "", "a trained model instead of SPEC"},
+          {"layer", "N", "0", "its layer"},
+          {"csv", "FILE", "", "writes the table there instead of to stdout"},
+          {"plot", "FILE", "", "draws an SVG"}},
      .run = run,
-     .details = "Biases are b_h(d) in nats, by component and as their sum. Transforms are answered by the scores <q~, k~> of unit vectors q = e_a, k = e_b "
-                "(\"q2 k4\"), a and b the first coordinates of their pairs; answers that are zero throughout are left out. Where a strategy depends on content, "
+     .details = "Biases are b_h(d) in nats, by component and as their sum. Transforms are answered by the scores <q~, "
+                "k~> of unit vectors q = e_a, k = e_b "
+                "(\"q2 k4\"), a and b the first coordinates of their pairs; answers that are zero throughout are left "
+                "out. Where a strategy depends on content, "
                 "tokens and inputs are random."});
 
 }  // namespace

@@ -24,7 +24,9 @@ std::vector<Study>& registry() {
   return all;
 }
 
-std::string result_path(const Plan& plan, const std::string& key) { return plan.out + "/results/" + key + ".json"; }
+std::string result_path(const Plan& plan, const std::string& key) {
+  return plan.out + "/results/" + key + ".json";
+}
 
 // The stored result of a piece; nothing when there is none yet. Throws Error when it was made with other settings.
 std::optional<json> stored_result(const Plan& plan, const Piece& piece) {
@@ -41,8 +43,8 @@ std::optional<json> stored_result(const Plan& plan, const Piece& piece) {
   return stored.at("result");
 }
 
-// A result is seen as a whole or not at all, but not forced to the disk: there may be hundreds, each of milliseconds, and
-// one that a power cut takes is worked off again (trained weights have their own, durable checkpoints).
+// A result is seen as a whole or not at all, but not forced to the disk: there may be hundreds, each of milliseconds,
+// and one that a power cut takes is worked off again (trained weights have their own, durable checkpoints).
 void store_result(const Plan& plan, const Piece& piece, double seconds, const json& result) {
   const std::string path = result_path(plan, piece.key), temporary = path + ".part";
   make_folder(fs::path(path).parent_path().string());
@@ -152,7 +154,9 @@ std::vector<uint64_t> Plan::seeds(int64_t count) const {
   return all;
 }
 
-const std::vector<Study>& studies() { return registry(); }
+const std::vector<Study>& studies() {
+  return registry();
+}
 
 const Study& study_named(const std::string& name) {
   std::vector<std::string> names;
@@ -174,12 +178,8 @@ Report run(const Study& study, const Plan& plan, std::FILE* output) {
   const std::vector<Piece> pieces = chosen_pieces(study, plan);
   const json environment = environment_json();  // before the lock, see manifest.h
   const RunLock lock(plan.out);
-  const json asked = {{"experiment", study.name},
-                      {"scale", name_of(plan.scale)},
-                      {"seed", plan.seed},
-                      {"data", plan.data},
-                      {"command", plan.command},
-                      {"environment", environment}};
+  const json asked = {{"experiment", study.name}, {"scale", name_of(plan.scale)}, {"seed", plan.seed},
+                      {"data", plan.data},        {"command", plan.command},      {"environment", environment}};
   Report report;
   Results results;
   work_off_all(pieces, plan, output, results, report);
@@ -201,7 +201,9 @@ Sample sample_of(const std::vector<double>& values) {
   return sample;
 }
 
-std::string number_text(double value, int digits) { return fmt::format("{:.{}g}", value, digits); }
+std::string number_text(double value, int digits) {
+  return fmt::format("{:.{}g}", value, digits);
+}
 
 std::string text_of(const Sample& sample, int digits) {
   if (sample.count == 0) return "";

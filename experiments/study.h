@@ -2,7 +2,8 @@
 // what it asks, how, and what the paper saw; it lists its pieces of work, and from their results makes findings, tables
 // and plots:
 //
-//   piece   one number or run, such as (variant, corpus, seed); its result is a JSON object in OUT/results/KEY.json, and
+//   piece   one number or run, such as (variant, corpus, seed); its result is a JSON object in OUT/results/KEY.json,
+//   and
 //           a piece whose result is there is not worked off again
 //   finding what the paper saw beside what this run saw, with the rule by which the two agree or differ
 //
@@ -31,12 +32,12 @@ Scale scale_from(const std::string& name);  // throws Error
 // What a run was asked to be.
 struct Plan {
   Scale scale = Scale::smoke;
-  std::string out;        // folder
-  std::string only;       // only pieces whose key contains this; empty: all
-  std::string data;       // a corpus in place of the study's own; empty: its own
-  uint64_t seed = 1;      // seeds are seed, seed + 1, ...
-  bool quiet = false;     // no progress
-  std::string command;    // the command line, for the record
+  std::string out;      // folder
+  std::string only;     // only pieces whose key contains this; empty: all
+  std::string data;     // a corpus in place of the study's own; empty: its own
+  uint64_t seed = 1;    // seeds are seed, seed + 1, ...
+  bool quiet = false;   // no progress
+  std::string command;  // the command line, for the record
   template <class T>
   T choose(T smoke, T quick, T paper) const {
     return scale == Scale::smoke ? smoke : scale == Scale::quick ? quick : paper;
@@ -99,7 +100,7 @@ struct Study {
   std::function<Outcome(const Plan&, const Results&)> outcome;
 };
 
-const std::vector<Study>& studies();             // sorted by name
+const std::vector<Study>& studies();                // sorted by name
 const Study& study_named(const std::string& name);  // throws Error with the nearest right name
 struct RegisterStudy {
   explicit RegisterStudy(Study study);
@@ -107,14 +108,14 @@ struct RegisterStudy {
 
 struct Report {
   Outcome outcome;
-  std::string page;                // OUT/report.html
-  std::vector<std::string> files;  // all that was written, the page first
+  std::string page;                 // OUT/report.html
+  std::vector<std::string> files;   // all that was written, the page first
   int64_t worked = 0, skipped = 0;  // pieces worked off, and found finished
-  int signal = 0;                  // stopped by it; the page then shows what is there
+  int signal = 0;                   // stopped by it; the page then shows what is there
 };
 
-// Works off the pieces that are not finished and writes the page. Throws Error when OUT holds results of other settings,
-// when another process has it, or when `only` matches nothing.
+// Works off the pieces that are not finished and writes the page. Throws Error when OUT holds results of other
+// settings, when another process has it, or when `only` matches nothing.
 Report run(const Study& study, const Plan& plan, std::FILE* output);
 
 // ---- for the studies' outcomes --------------------------------------------------------------------------------------

@@ -85,23 +85,26 @@ Finding finding_of(const Results& results, const KernelTarget& teacher, const js
   }
   const Sample before = over_seeds(results, teacher.name, mine, "share_before"),
                after = over_seeds(results, teacher.name, mine, "share");
-  Finding finding{fmt::format("{} teacher: mass moves to {}", teacher.name, own), "",
+  Finding finding{fmt::format("{} teacher: mass moves to {}", teacher.name, own),
+                  "",
                   "its mean share of the mass rises in training and is the largest of all components (3 seeds or more)",
                   {}};
-  finding.here = fmt::format("share of {}: {:.3f} before, {} after; largest mass: {} ({:.3f}); most missed when left "
-                             "out: {}",
-                             own, before.mean, text_of(after, 3), name_of(sectors[largest]), mean(largest, "share"),
-                             name_of(sectors[needed]));
+  finding.here = fmt::format(
+      "share of {}: {:.3f} before, {} after; largest mass: {} ({:.3f}); most missed when left "
+      "out: {}",
+      own, before.mean, text_of(after, 3), name_of(sectors[largest]), mean(largest, "share"), name_of(sectors[needed]));
   if (after.count >= 3) finding.agrees = largest == mine && after.mean > before.mean;
   return finding;
 }
 
 Section table_of(const Results& results) {
   Section section{.name = "sectors", .title = "Mass, energy and need by component", .text = {}};
-  section.text = "Mass is what the parameters allocate, energy what is realised over the window, left out the rise of "
-                 "the fit's error (in units of the target's variance) when the component is set to zero. Mean and "
-                 "deviation over seeds.";
-  section.table = Table{{"teacher", "component", "share before", "share", "energy share", "cancellation", "left out"}, {}};
+  section.text =
+      "Mass is what the parameters allocate, energy what is realised over the window, left out the rise of "
+      "the fit's error (in units of the target's variance) when the component is set to zero. Mean and "
+      "deviation over seeds.";
+  section.table =
+      Table{{"teacher", "component", "share before", "share", "energy share", "cancellation", "left out"}, {}};
   for (const KernelTarget& teacher : teachers()) {
     const json* any = first_of(results, teacher.name);
     if (any == nullptr) continue;
@@ -138,8 +141,9 @@ Outcome outcome(const Plan&, const Results& results) {
 const RegisterStudy registered(
     {.name = "adaptive-sector",
      .question = "Does gated PJ-bias put its mass where the teacher's sector and order are?",
-     .protocol = "PJ-bias with all sectors (3 jets, 2 light-cone jets, 8 frequencies) trained by Adam on teacher kernels "
-                 "over 256 lags,\nwithout penalties; mass, functional energy and leave-one-out by component.",
+     .protocol =
+         "PJ-bias with all sectors (3 jets, 2 light-cone jets, 8 frequencies) trained by Adam on teacher kernels "
+         "over 256 lags,\nwithout penalties; mass, functional energy and leave-one-out by component.",
      .source = "PJ-RoPE (arXiv 2606.05345)",
      .paper = "mass moves to the teacher's sector and order",
      .pieces = pieces,

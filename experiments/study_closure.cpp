@@ -28,8 +28,12 @@ std::vector<Piece> pieces(const Plan&) {
   return all;
 }
 
-bool is_law(const json& row) { return row.at("tolerance").get<double>() > 0; }
-bool holds(const json& row) { return !is_law(row) || row.at("error").get<double>() <= row.at("tolerance").get<double>(); }
+bool is_law(const json& row) {
+  return row.at("tolerance").get<double>() > 0;
+}
+bool holds(const json& row) {
+  return !is_law(row) || row.at("error").get<double>() <= row.at("tolerance").get<double>();
+}
 bool light_cone(const json& row) {
   const std::string subject = row.at("subject");
   return subject.find("chart=lc") != std::string::npos || subject.starts_with("LC ");
@@ -39,14 +43,17 @@ Section table_of(const Results& results) {
   Section section{.name = "laws", .title = "The laws, measured", .text = {}};
   section.text =
       "Errors relative to the largest entry of what is compared (closure, inverse: matrices; translation: all logits "
-      "with every position shifted by a million, for absolute evaluation relative to the terms they are summed from; annihilation: the finite-difference operator on the kernel). A row "
+      "with every position shifted by a million, for absolute evaluation relative to the terms they are summed from; "
+      "annihilation: the finite-difference operator on the kernel). A row "
       "without a tolerance states a number where no law holds: charts and stabilized jets.";
   section.table = Table{{"dtype", "law", "of", "error", "tolerance", ""}, {}};
   for (const auto& [dtype, rows] : results)
     for (const json& row : rows)
       section.table->rows.push_back({dtype, row.at("law"), row.at("subject"), number_text(row.at("error"), 3),
                                      is_law(row) ? number_text(row.at("tolerance"), 3) : "",
-                                     !is_law(row) ? "stated" : holds(row) ? "holds" : "FAILS"});
+                                     !is_law(row) ? "stated"
+                                     : holds(row) ? "holds"
+                                                  : "FAILS"});
   return section;
 }
 
@@ -59,8 +66,10 @@ Finding exactness(const json& rows, const std::string& family, const std::string
     all = all && holds(row);
     any = true;
   }
-  Finding finding{paper, fmt::format("largest error of all its laws in f64: {:.1e}", worst),
-                  "every law of the family stays below its tolerance in f64", {}};
+  Finding finding{paper,
+                  fmt::format("largest error of all its laws in f64: {:.1e}", worst),
+                  "every law of the family stays below its tolerance in f64",
+                  {}};
   if (any) finding.agrees = all;
   return finding;
 }
@@ -71,7 +80,8 @@ Finding chart(const json& rows) {
     if (light_cone(row) && row.at("law") != "inverse") least = std::min(least, row.at("error").get<double>());
   Finding finding{"the light cone is a chart, not a representation",
                   fmt::format("its smallest closure, translation or annihilation error in f64: {:.1e}", least),
-                  "each of these errors is above 1e-6, a million times the laws' tolerance", {}};
+                  "each of these errors is above 1e-6, a million times the laws' tolerance",
+                  {}};
   if (least < 1e300) finding.agrees = least > 1e-6;
   return finding;
 }

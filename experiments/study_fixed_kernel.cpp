@@ -98,7 +98,8 @@ Finding recovery(const Results& results, const std::string& way, const std::stri
     good += errors.inside.mean < recovered;
     if (errors.inside.mean >= worst) worst = errors.inside.mean, which = target.name;
   }
-  Finding finding{paper, "", fmt::format("every target's error inside the window is below {} of its variance", recovered), {}};
+  Finding finding{
+      paper, "", fmt::format("every target's error inside the window is below {} of its variance", recovered), {}};
   if (all == 0) return finding;
   finding.here = fmt::format("{}, worst {} with {:.2g}", count_of(good, all, "targets recovered"), which, worst);
   finding.agrees = good == all;
@@ -119,16 +120,18 @@ Finding control(const Results& results, const char* span) {
   }
   Finding finding{fmt::format("(control, not in the paper) the span of {} alone is not enough", span),
                   missed.empty() ? "misses none" : "misses (error inside, beyond):" + missed,
-                  fmt::format("at least one target has an error above {} inside the window or beyond it", recovered), {}};
+                  fmt::format("at least one target has an error above {} inside the window or beyond it", recovered),
+                  {}};
   if (all > 0) finding.agrees = failing > 0;
   return finding;
 }
 
 Section table_of(const Results& results) {
   Section section{.name = "errors", .title = "Errors of the fits", .text = {}};
-  section.text = "Error over the target's variance, on the fitted lags 0 .. 255 and beyond, 256 .. 1023. On the grid the "
-                 "target's frequency is one of those that are fitted with (0.1 a token), off it lies between (0.07). "
-                 "Descent fits PJ-bias, mean and deviation over seeds.";
+  section.text =
+      "Error over the target's variance, on the fitted lags 0 .. 255 and beyond, 256 .. 1023. On the grid the "
+      "target's frequency is one of those that are fitted with (0.1 a token), off it lies between (0.07). "
+      "Descent fits PJ-bias, mean and deviation over seeds.";
   section.table = Table{{"target", "frequency", "fit", "inside", "beyond"}, {}};
   for (const KernelTarget& target : kernel_targets(on_grid))
     for (const char* grid : {"on-grid", "off-grid"})
@@ -146,7 +149,8 @@ Section table_of(const Results& results) {
 
 Outcome outcome(const Plan&, const Results& results) {
   Outcome made;
-  made.findings.push_back(recovery(results, "ridge-pj", "on-grid", "all targeted families are recovered (least squares)"));
+  made.findings.push_back(
+      recovery(results, "ridge-pj", "on-grid", "all targeted families are recovered (least squares)"));
   made.findings.push_back(
       recovery(results, "descent-pj", "on-grid", "all targeted families are recovered (gradient descent)"));
   made.findings.push_back(recovery(results, "ridge-pj", "off-grid",

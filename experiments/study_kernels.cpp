@@ -29,7 +29,9 @@ PositionSettings settings_of(uint64_t seed) {
   return settings;
 }
 
-PositionCall call_of(Tape& tape, int64_t lags) { return {&tape, {}, {}, 1, lags, 0, lags, false, nullptr}; }
+PositionCall call_of(Tape& tape, int64_t lags) {
+  return {&tape, {}, {}, 1, lags, 0, lags, false, nullptr};
+}
 
 }  // namespace
 
@@ -71,7 +73,9 @@ double normalised_error(std::span<const double> fitted, std::span<const double> 
   return error / static_cast<double>(target.size()) / variance_of(target);
 }
 
-const char* KernelModel::spec() { return "pj-bias(jets=3,lc-jets=2,affine=1,frequencies=8)"; }
+const char* KernelModel::spec() {
+  return "pj-bias(jets=3,lc-jets=2,affine=1,frequencies=8)";
+}
 
 KernelModel::KernelModel(uint64_t seed) : stand_(spec(), settings_of(seed)) {}
 

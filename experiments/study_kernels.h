@@ -19,12 +19,12 @@ struct KernelTarget {
   std::function<double(int64_t lag)> value;
 };
 
-constexpr int64_t kernel_window = 256;       // lags that are fitted, and the length scale L
-constexpr int64_t kernel_beyond = 1024;      // up to here the error is also measured
-constexpr int64_t kernel_frequencies = 8;    // K of the fitted grid, w_k = 10000^(-k/K)
+constexpr int64_t kernel_window = 256;     // lags that are fitted, and the length scale L
+constexpr int64_t kernel_beyond = 1024;    // up to here the error is also measured
+constexpr int64_t kernel_frequencies = 8;  // K of the fitted grid, w_k = 10000^(-k/K)
 
-// Phases, jets of order 1 and 2, affine, light cones of order 0 and 1, and mixtures. `angle`: radians a token; 0.1 is on
-// the grid (k = 2), most others are not.
+// Phases, jets of order 1 and 2, affine, light cones of order 0 and 1, and mixtures. `angle`: radians a token; 0.1 is
+// on the grid (k = 2), most others are not.
 std::vector<KernelTarget> kernel_targets(double angle);
 
 std::vector<double> values_of(const KernelTarget& target, int64_t first, int64_t last);  // lags first .. last - 1

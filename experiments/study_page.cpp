@@ -72,11 +72,12 @@ std::vector<std::string> write_page(const Study& study, const Plan& plan, const 
   page.heading("How to reproduce");
   page.code("sextant " + plan.command);
   const nlohmann::json& environment = asked.at("environment");
-  page.paragraph(fmt::format("{} results, in results/. Made with sextant {} ({}) on {}. Finished results are not worked "
-                             "off again; remove results/ to have them made anew.",
-                             pieces, plain_text(environment.value("version", nlohmann::json())),
-                             plain_text(environment.value("compiler", nlohmann::json())),
-                             plain_text(environment.value("cpu", nlohmann::json()))));
+  page.paragraph(
+      fmt::format("{} results, in results/. Made with sextant {} ({}) on {}. Finished results are not worked "
+                  "off again; remove results/ to have them made anew.",
+                  pieces, plain_text(environment.value("version", nlohmann::json())),
+                  plain_text(environment.value("compiler", nlohmann::json())),
+                  plain_text(environment.value("cpu", nlohmann::json()))));
   std::vector<std::string> files = page.write();
   const std::vector<std::string> drawings = write_drawings(plan, outcome);
   files.insert(files.end(), drawings.begin(), drawings.end());

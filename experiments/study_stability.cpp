@@ -61,8 +61,8 @@ json scales(const std::string& spec, const std::vector<int64_t>& at, uint64_t se
   return rows;
 }
 
-// Windows of 64 lags that end at each length: the phase that the slowest and the middle frequency turn by, and how often
-// the features of a lag are told from those of its neighbours within 4.
+// Windows of 64 lags that end at each length: the phase that the slowest and the middle frequency turn by, and how
+// often the features of a lag are told from those of its neighbours within 4.
 json resolution(const std::vector<int64_t>& at, int64_t trials, uint64_t seed) {
   const int64_t frequencies = head_dim / 2, width = 64, delta = 4;
   json rows = json::array();
@@ -71,11 +71,14 @@ json resolution(const std::vector<int64_t>& at, int64_t trials, uint64_t seed) {
     std::iota(lags.begin(), lags.end(), last + 1 - width);
     const PhaseSpan span = phase_span(0.1, context, lags.front(), lags.back());
     for (const double noise : {0.01, 0.03, 0.1}) {
-      json row = {{"length", last + 1}, {"noise", noise}, {"trials", trials}, {"span_raw", span.raw},
+      json row = {{"length", last + 1},
+                  {"noise", noise},
+                  {"trials", trials},
+                  {"span_raw", span.raw},
                   {"span_light_cone", span.light_cone}};
       for (const bool light_cone : {false, true})
-        row[light_cone ? "hits_light_cone" : "hits_raw"] = retrieval_accuracy(
-            phase_features(lags, frequencies, context, light_cone), delta, noise, trials, seed);
+        row[light_cone ? "hits_light_cone" : "hits_raw"] =
+            retrieval_accuracy(phase_features(lags, frequencies, context, light_cone), delta, noise, trials, seed);
       rows.push_back(row);
     }
   }
@@ -103,10 +106,12 @@ double growth(const json& rows, const char* what) {
 }
 
 Finding bounded_scales(const Results& results) {
-  Finding finding{"the light cone bounds the scales at 32,768", "",
-                  "its largest query, key and logit, without the affine block (linear in the lag by definition), grow less "
-                  "than twofold from 256 tokens to the longest",
-                  {}};
+  Finding finding{
+      "the light cone bounds the scales at 32,768",
+      "",
+      "its largest query, key and logit, without the affine block (linear in the lag by definition), grow less "
+      "than twofold from 256 tokens to the longest",
+      {}};
   const auto cone = results.find("light-cone");
   if (cone == results.end()) return finding;
   const double query = growth(cone->second, "largest_query"), key = growth(cone->second, "largest_key"),
@@ -142,21 +147,28 @@ Finding lost_retrieval(const json& rows) {
 }
 
 Finding anchored_keys(const Results& results) {
-  Finding finding{"(not in the paper) anchoring keeps cached keys bounded where the exact chain's grow", "",
-                  "from 256 tokens to the longest, the anchored keys grow less than twofold and the plain ones more", {}};
+  Finding finding{"(not in the paper) anchoring keeps cached keys bounded where the exact chain's grow",
+                  "",
+                  "from 256 tokens to the longest, the anchored keys grow less than twofold and the plain ones more",
+                  {}};
   const auto plain = results.find("jordan-exact"), anchored = results.find("jordan-anchored");
   if (plain == results.end() || anchored == results.end()) return finding;
   const double a = growth(anchored->second, "largest_key"), p = growth(plain->second, "largest_key");
-  finding.here = fmt::format("largest key: anchored {:.3g}, plain {:.3g} times as large; the logits of both are the "
-                             "group's and grow {:.3g} times",
-                             a, p, growth(plain->second, "largest_logit"));
+  finding.here = fmt::format(
+      "largest key: anchored {:.3g}, plain {:.3g} times as large; the logits of both are the "
+      "group's and grow {:.3g} times",
+      a, p, growth(plain->second, "largest_logit"));
   finding.agrees = a < 2 && p > 2;
   return finding;
 }
 
 Section scales_section(const Results& results, const char* what, const char* title, const char* label) {
   Section section{.name = what, .title = title, .text = {}};
-  Plot plot{.title = title, .x_label = "context length (tokens)", .y_label = label, .series = {}, .log_x = true,
+  Plot plot{.title = title,
+            .x_label = "context length (tokens)",
+            .y_label = label,
+            .series = {},
+            .log_x = true,
             .log_y = true};
   for (const Variant& variant : variants) {
     const auto rows = results.find(variant.name);
@@ -174,29 +186,32 @@ Section scales_section(const Results& results, const char* what, const char* tit
 
 Section scales_table(const Results& results) {
   Section section{.name = "scales", .title = "Scales by length", .text = {}};
-  section.text = "Norms of unit queries and keys as they are cached, over the last 64 positions of each length; the "
-                 "logit is the largest entry of the response of unit queries to unit keys at that lag, over sqrt(D).";
-  section.table = Table{{"variant", "length", "largest query", "mean query", "largest key", "mean key", "largest logit",
-                         "cached keys"},
-                        {}};
+  section.text =
+      "Norms of unit queries and keys as they are cached, over the last 64 positions of each length; the "
+      "logit is the largest entry of the response of unit queries to unit keys at that lag, over sqrt(D).";
+  section.table = Table{
+      {"variant", "length", "largest query", "mean query", "largest key", "mean key", "largest logit", "cached keys"},
+      {}};
   for (const Variant& variant : variants) {
     const auto rows = results.find(variant.name);
     if (rows == results.end()) continue;
     for (const json& row : rows->second)
-      section.table->rows.push_back(
-          {variant.name, row.at("length").dump(), number_text(row.at("largest_query")), number_text(row.at("mean_query")),
-           number_text(row.at("largest_key")), number_text(row.at("mean_key")), number_text(row.at("largest_logit")),
-           bytes_text(row.at("cached_key_bytes"))});
+      section.table->rows.push_back({variant.name, row.at("length").dump(), number_text(row.at("largest_query")),
+                                     number_text(row.at("mean_query")), number_text(row.at("largest_key")),
+                                     number_text(row.at("mean_key")), number_text(row.at("largest_logit")),
+                                     bytes_text(row.at("cached_key_bytes"))});
   }
   return section;
 }
 
 Section resolution_table(const json& rows) {
   Section section{.name = "resolution", .title = "Resolution at long range", .text = {}};
-  section.text = "Windows of 64 lags that end at each length. Span: radians that a frequency of 0.1 turns by. Hits: how "
-                 "often the features of a lag, with noise, are told from those of the 8 lags around it (chance: 0.11).";
+  section.text =
+      "Windows of 64 lags that end at each length. Span: radians that a frequency of 0.1 turns by. Hits: how "
+      "often the features of a lag, with noise, are told from those of the 8 lags around it (chance: 0.11).";
   section.table = Table{{"length", "noise", "span raw", "span light cone", "hits raw", "hits light cone"}, {}};
-  Plot plot{.title = "Hard-negative retrieval", .x_label = "lag", .y_label = "share of hits", .series = {}, .log_x = true};
+  Plot plot{
+      .title = "Hard-negative retrieval", .x_label = "lag", .y_label = "share of hits", .series = {}, .log_x = true};
   for (const char* kind : {"raw", "light_cone"}) {
     Series series{.label = std::string(kind) + ", noise 0.03", .x = {}, .y = {}, .points = true};
     for (const json& row : rows) {

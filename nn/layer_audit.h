@@ -18,8 +18,9 @@ struct LayerStand {
   std::unique_ptr<Layer> layer;
 };
 
-// make(weights, tables, dtype) -> std::unique_ptr<Layer>; call(layer, tape, inputs, composed) -> Variable, where `inputs` starts with those given here;
-// the layer's parameters, at random values around their first ones, are inputs after them.
+// make(weights, tables, dtype) -> std::unique_ptr<Layer>; call(layer, tape, inputs, composed) -> Variable, where
+// `inputs` starts with those given here; the layer's parameters, at random values around their first ones, are inputs
+// after them.
 template <class Layer, class Make, class Call>
 AuditCase layer_case(Arena& arena, const std::string& label, const std::vector<Tensor>& inputs, Make make, Call call) {
   const auto stand_of = [&](DType dtype) {

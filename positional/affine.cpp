@@ -2,7 +2,8 @@
 //
 //   b_h(d) = beta_h - s_h d / L,   s_h = softplus(s^_h) >= 0, so that recency never turns into its opposite
 //
-// L is the training context unless `scale` says otherwise. It starts as ALiBi: beta = 0, s_h = m_h L.        [position-space.md section 2]
+// L is the training context unless `scale` says otherwise. It starts as ALiBi: beta = 0, s_h = m_h L.
+// [position-space.md section 2]
 #include "positional/affine.h"
 
 #include "autograd/elementwise.h"
@@ -84,14 +85,19 @@ Variable affine_bias_composed(Variable constant, Variable slope, int64_t lags, d
 
 namespace {
 
-AuditCase affine_case(Arena& arena, const char* label, Shape heads, int64_t lags, double scale, double raw, bool either_sign) {
+AuditCase affine_case(Arena& arena, const char* label, Shape heads, int64_t lags, double scale, double raw,
+                      bool either_sign) {
   AuditCase result;
   result.label = label;
   const Tensor slope = sample(arena, heads, 1.0, 5);
   for (int64_t h = 0; h < heads[0]; ++h) slope.set_flat(h, raw + slope.flat(h));
   result.inputs = {sample(arena, heads, 1.0, 4), slope};
-  result.function = [=](Tape&, std::span<const Variable> x) { return affine_bias(x[0], x[1], lags, scale, either_sign); };
-  result.composed = [=](Tape&, std::span<const Variable> x) { return affine_bias_composed(x[0], x[1], lags, scale, either_sign); };
+  result.function = [=](Tape&, std::span<const Variable> x) {
+    return affine_bias(x[0], x[1], lags, scale, either_sign);
+  };
+  result.composed = [=](Tape&, std::span<const Variable> x) {
+    return affine_bias_composed(x[0], x[1], lags, scale, either_sign);
+  };
   return result;
 }
 

@@ -2,8 +2,8 @@
 //
 //   b_h(d) = -m_h d,   m_h = 2^(-8 h / H), h = 1..H, for H a power of two
 //
-// For other H the published rule: the slopes of the power of two P below H, then every other slope of 2P until there are H.
-// Nothing is learned: one table [H, lags] serves all layers, and its composed twin is itself.
+// For other H the published rule: the slopes of the power of two P below H, then every other slope of 2P until there
+// are H. Nothing is learned: one table [H, lags] serves all layers, and its composed twin is itself.
 #include <bit>
 #include <cmath>
 
@@ -14,7 +14,9 @@ namespace sextant {
 
 std::vector<double> alibi_slopes(int64_t heads) {
   const int64_t power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
-  const auto slope = [](int64_t h, int64_t count) { return std::exp2(-8.0 * static_cast<double>(h) / static_cast<double>(count)); };
+  const auto slope = [](int64_t h, int64_t count) {
+    return std::exp2(-8.0 * static_cast<double>(h) / static_cast<double>(count));
+  };
   std::vector<double> slopes;
   for (int64_t h = 1; h <= power; ++h) slopes.push_back(slope(h, power));
   for (int64_t h = 1; static_cast<int64_t>(slopes.size()) < heads; h += 2) slopes.push_back(slope(h, 2 * power));
@@ -46,11 +48,13 @@ class Alibi : public Term {
     return {{.sector = "affine",
              .order = 1,
              .mass = mean,
-             .value = [this](int head, int64_t lag) { return -slopes_[static_cast<size_t>(head)] * static_cast<double>(lag); },
-             .remove = [this] {
-               removed_ = true;
-               return [this] { removed_ = false; };
-             }}};
+             .value = [this](int head,
+                             int64_t lag) { return -slopes_[static_cast<size_t>(head)] * static_cast<double>(lag); },
+             .remove =
+                 [this] {
+                   removed_ = true;
+                   return [this] { removed_ = false; };
+                 }}};
   }
 
  private:

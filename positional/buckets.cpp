@@ -1,8 +1,9 @@
-// Learned buckets, the relative bias of T5 (Raffel et al., arXiv 1910.10683, section 2.1): near lags have a value each, far ones share values by ranges that grow
-// geometrically, and everything beyond `distance` has the last one.
+// Learned buckets, the relative bias of T5 (Raffel et al., arXiv 1910.10683, section 2.1): near lags have a value each,
+// far ones share values by ranges that grow geometrically, and everything beyond `distance` has the last one.
 //
 //   b_h(d) = weight[h, bucket(d)],   bucket(d) = d                                                        for d < n/2
-//                                              = min(n - 1, n/2 + floor(n/2 log(d / (n/2)) / log(distance / (n/2))))  beyond
+//                                              = min(n - 1, n/2 + floor(n/2 log(d / (n/2)) / log(distance / (n/2))))
+//                                              beyond
 //
 // This file is the example of CONTRIBUTING.md: all that a strategy consists of.
 #include <algorithm>
@@ -36,11 +37,13 @@ Variable bucket_bias(Variable weight, const Buckets& buckets, int64_t lags) {
   const int64_t heads = weight.size(0);
   const Tensor bias = tape.empty({heads, lags}, weight.dtype());
   for (int64_t h = 0; h < heads; ++h)
-    for (int64_t d = 0; d < lags; ++d) bias.set_flat(h * lags + d, weight.value().flat(h * buckets.count + buckets.of(d)));
+    for (int64_t d = 0; d < lags; ++d)
+      bias.set_flat(h * lags + d, weight.value().flat(h * buckets.count + buckets.of(d)));
   return tape.record("bucket bias", {weight}, bias, [weight, buckets, heads, lags](const Tensor& dbias) {
     const Tensor sums = zeros(weight.tape().arena(), weight.shape(), DType::f64);
     for (int64_t h = 0; h < heads; ++h)
-      for (int64_t d = 0; d < lags; ++d) sums.data<double>()[h * buckets.count + buckets.of(d)] += dbias.flat(h * lags + d);
+      for (int64_t d = 0; d < lags; ++d)
+        sums.data<double>()[h * buckets.count + buckets.of(d)] += dbias.flat(h * lags + d);
     weight.accumulate(converted(weight.tape().arena(), sums, weight.dtype()));
   });
 }
@@ -56,7 +59,8 @@ Variable bucket_bias_composed(Variable weight, const Buckets& buckets, int64_t l
 
 AUDIT(bucket_bias, "positional") {
   const auto audit = [&](const char* label, const Buckets& buckets, int64_t lags) {
-    return AuditCase{label, {sample(arena, {3, buckets.count})},
+    return AuditCase{label,
+                     {sample(arena, {3, buckets.count})},
                      [=](Tape&, std::span<const Variable> x) { return bucket_bias(x[0], buckets, lags); },
                      [=](Tape&, std::span<const Variable> x) { return bucket_bias_composed(x[0], buckets, lags); }};
   };
@@ -70,8 +74,8 @@ class BucketBias : public Term {
   BucketBias(const TermSpec& spec, const PositionSettings& settings)
       : buckets_{spec.integer("buckets", 2, 4096), spec.integer("distance", 2, int64_t{1} << 40)},
         weight_(make_parameter(settings, spec.name(), "weight", {settings.heads, buckets_.count})) {
-    require(buckets_.distance > buckets_.count / 2, "position: distance={} of 'buckets' must be above half of buckets={}", buckets_.distance,
-            buckets_.count);
+    require(buckets_.distance > buckets_.count / 2,
+            "position: distance={} of 'buckets' must be above half of buckets={}", buckets_.distance, buckets_.count);
     fill_normal(weight_.value, Random(settings.seed, "init/" + weight_.name), 0.0, 0.02);
   }
 

@@ -55,10 +55,11 @@ Tensor ChainFamily::weights_of(PositionTables& tables, int64_t first, int64_t co
 
 // ---- the absolute evaluation --------------------------------------------------------------------------------------
 //
-// G(i)^T = (sum_s w_s(i) N^s)^T R(i w) and G(-j) = (sum_s w_s(-j) N^s) R(j w); both sums commute with the rotation. The gradient goes through the
-// transposes, which rotate back and shift the other way.
+// G(i)^T = (sum_s w_s(i) N^s)^T R(i w) and G(-j) = (sum_s w_s(-j) N^s) R(j w); both sums commute with the rotation. The
+// gradient goes through the transposes, which rotate back and shift the other way.
 
-void transform_by_chains(Tape& tape, Features& features, const ChainFamily& family, PositionTables& tables, int64_t first) {
+void transform_by_chains(Tape& tape, Features& features, const ChainFamily& family, PositionTables& tables,
+                         int64_t first) {
   const Variable q = features.q, k = features.k;
   const int64_t length = q.size(1);
   const Tensor phasors = family.phasors(tables, first, length, q.dtype());
@@ -66,16 +67,19 @@ void transform_by_chains(Tape& tape, Features& features, const ChainFamily& fami
   const Tensor back = family.weights_of(tables, first, length, -1, q.dtype());
   const ChainLayout* layout = &family.layout;  // of the term, which outlives the tape's step
   const Tensor out_q = tape.empty(q.shape(), q.dtype()), out_k = tape.empty(k.shape(), k.dtype());
-  kernels::apply_chains({{{q.value(), {out_q}, phasors, forth, Shift::down, false}, {k.value(), {out_k}, phasors, back, Shift::up, false}}},
+  kernels::apply_chains({{{q.value(), {out_q}, phasors, forth, Shift::down, false},
+                          {k.value(), {out_k}, phasors, back, Shift::up, false}}},
                         *layout);
-  const auto out = tape.record_many<2>(
-      "jordan chains", {q, k}, {out_q, out_k}, [q, k, phasors, forth, back, layout](std::span<const Tensor> dy) {
-        kernels::ChainAction actions[2];
-        size_t count = 0;
-        if (q.needs_gradient()) actions[count++] = {dy[0], q.sink(), phasors, forth, Shift::up, true};
-        if (k.needs_gradient()) actions[count++] = {dy[1], k.sink(), phasors, back, Shift::down, true};
-        kernels::apply_chains({actions, count}, *layout);
-      });
+  const auto out = tape.record_many<2>("jordan chains", {q, k}, {out_q, out_k},
+                                       [q, k, phasors, forth, back, layout](std::span<const Tensor> dy) {
+                                         kernels::ChainAction actions[2];
+                                         size_t count = 0;
+                                         if (q.needs_gradient())
+                                           actions[count++] = {dy[0], q.sink(), phasors, forth, Shift::up, true};
+                                         if (k.needs_gradient())
+                                           actions[count++] = {dy[1], k.sink(), phasors, back, Shift::down, true};
+                                         kernels::apply_chains({actions, count}, *layout);
+                                       });
   features.q = out[0];
   features.k = out[1];
 }
@@ -83,7 +87,8 @@ void transform_by_chains(Tape& tape, Features& features, const ChainFamily& fami
 // Slot by slot: y_r = sum_s w_s z_{r +- s} over the pairs of the rotated z.
 namespace {
 
-Variable chains_composed(Tape& tape, Variable x, const Tensor& phasors, const Tensor& weights, const ChainLayout& layout, Shift shift) {
+Variable chains_composed(Tape& tape, Variable x, const Tensor& phasors, const Tensor& weights,
+                         const ChainLayout& layout, Shift shift) {
   const Variable z = rotate_composed(tape, x, phasors, Pairing::interleaved);
   const int64_t length = x.size(1);
   const auto weight = [&](int64_t s) {
@@ -97,7 +102,8 @@ Variable chains_composed(Tape& tape, Variable x, const Tensor& phasors, const Te
     Variable pair;
     if (layout.unipotent && d == layout.dim - 2) {
       const Variable head = coordinates(d, 1), tail = coordinates(d + 1, 1), u = weight(layout.order);
-      pair = shift == Shift::up ? concatenate(add(head, multiply(tail, u)), tail, 3) : concatenate(head, add(tail, multiply(head, u)), 3);
+      pair = shift == Shift::up ? concatenate(add(head, multiply(tail, u)), tail, 3)
+                                : concatenate(head, add(tail, multiply(head, u)), 3);
     } else {
       for (int64_t s = 0; s <= reach; ++s) {
         const Variable part = multiply(coordinates(d + (shift == Shift::up ? 2 : -2) * s, 2), weight(s));
@@ -111,12 +117,15 @@ Variable chains_composed(Tape& tape, Variable x, const Tensor& phasors, const Te
 
 }  // namespace
 
-void transform_by_chains_composed(Tape& tape, Features& features, const ChainFamily& family, PositionTables& tables, int64_t first) {
+void transform_by_chains_composed(Tape& tape, Features& features, const ChainFamily& family, PositionTables& tables,
+                                  int64_t first) {
   const int64_t length = features.q.size(1);
   const DType dtype = features.q.dtype();
   const Tensor phasors = family.phasors(tables, first, length, dtype);
-  features.q = chains_composed(tape, features.q, phasors, family.weights_of(tables, first, length, 1, dtype), family.layout, Shift::down);
-  features.k = chains_composed(tape, features.k, phasors, family.weights_of(tables, first, length, -1, dtype), family.layout, Shift::up);
+  features.q = chains_composed(tape, features.q, phasors, family.weights_of(tables, first, length, 1, dtype),
+                               family.layout, Shift::down);
+  features.k = chains_composed(tape, features.k, phasors, family.weights_of(tables, first, length, -1, dtype),
+                               family.layout, Shift::up);
 }
 
 // ---- the anchored evaluation --------------------------------------------------------------------------------------
@@ -138,7 +147,8 @@ AnchoredTables anchored_tables(const ChainFamily& family, PositionTables& tables
   const auto make_weights = [&](Arena& arena, int64_t count) {
     const int64_t columns = family.layout.columns();
     const Tensor exact = empty(arena, {count, columns}, DType::f64);
-    for (int64_t r = 0; r < count; ++r) family.weights(static_cast<double>(r - half_tile), exact.data<double>() + r * columns);
+    for (int64_t r = 0; r < count; ++r)
+      family.weights(static_cast<double>(r - half_tile), exact.data<double>() + r * columns);
     return dtype == DType::f64 ? exact : converted(arena, exact, dtype);
   };
   return {tables.get(family.names.anchored_phasors, rows, std::ref(make_phasors)),
@@ -153,7 +163,8 @@ class AnchoredTransport : public TileTransport {
   void carry(const TilePair& pair, const Tensor& raw, const Tensor& carried) const override {
     apply(pair, raw, {carried, false}, Shift::down, false);
   }
-  void carry_backward(const TilePair& pair, const Tensor&, const Tensor&, const Tensor& dcarried, const Tensor& draw) const override {
+  void carry_backward(const TilePair& pair, const Tensor&, const Tensor&, const Tensor& dcarried,
+                      const Tensor& draw) const override {
     apply(pair, dcarried, {draw, true}, Shift::up, true);
     dcarried.zero();  // x_J came from the raw queries alone
   }
@@ -161,7 +172,9 @@ class AnchoredTransport : public TileTransport {
  private:
   void apply(const TilePair& pair, const Tensor& x, const Sink& y, Shift shift, bool backwards) const {
     const int64_t row = pair.first_query - pair.first_key();  // i - a + 32
-    const kernels::ChainAction action{x, y, tables_.phasors.slice(0, row, pair.queries), tables_.weights.slice(0, row, pair.queries), shift, backwards};
+    const kernels::ChainAction action{
+        x,     y,        tables_.phasors.slice(0, row, pair.queries), tables_.weights.slice(0, row, pair.queries),
+        shift, backwards};
     kernels::apply_chains({&action, 1}, *layout_);
   }
 
@@ -184,7 +197,8 @@ AnchoredTables key_tables(Arena& arena, const AnchoredTables& all, int64_t first
 
 // k~_j = G(a - j) k_j = (sum_s w_s(a - j) N^s) R(-(a - j) w) k_j
 Variable anchor_keys(Tape& tape, Variable k, const ChainFamily& family, PositionTables& tables, int64_t first) {
-  const AnchoredTables rows = key_tables(tape.arena(), anchored_tables(family, tables, TileTransport::tile, k.dtype()), first, k.size(1));
+  const AnchoredTables rows =
+      key_tables(tape.arena(), anchored_tables(family, tables, TileTransport::tile, k.dtype()), first, k.size(1));
   const ChainLayout* layout = &family.layout;
   const Tensor y = tape.empty(k.shape(), k.dtype());
   const kernels::ChainAction action{k.value(), {y}, rows.phasors, rows.weights, Shift::up, true};
@@ -195,7 +209,8 @@ Variable anchor_keys(Tape& tape, Variable k, const ChainFamily& family, Position
   });
 }
 
-TileTransport* anchored_transport(Tape& tape, const ChainFamily& family, PositionTables& tables, int64_t positions, DType dtype) {
+TileTransport* anchored_transport(Tape& tape, const ChainFamily& family, PositionTables& tables, int64_t positions,
+                                  DType dtype) {
   void* place = tape.arena().allocate(sizeof(AnchoredTransport));
   return new (place) AnchoredTransport(anchored_tables(family, tables, positions, dtype), &family.layout);
 }
@@ -221,7 +236,8 @@ std::shared_ptr<Stand> make_stand(int64_t dim, int64_t order, bool unipotent, do
   return stand;
 }
 
-AuditCase chains_case(Arena& arena, const char* label, const Shape& shape, int64_t order, bool unipotent, double damping) {
+AuditCase chains_case(Arena& arena, const char* label, const Shape& shape, int64_t order, bool unipotent,
+                      double damping) {
   AuditCase result;
   result.label = label;
   result.inputs = {sample(arena, shape, 1.0, 3), sample(arena, shape, 1.0, 4)};
@@ -273,7 +289,8 @@ AUDIT(jordan_chains, "positional") {
 }
 
 AUDIT(anchored_chains, "positional") {
-  return {anchored_case(arena, "within a tile", {2, 5, 2, 4}, 2, 0.0), anchored_case(arena, "three tiles", {1, 131, 1, 4}, 2, 0.01)};
+  return {anchored_case(arena, "within a tile", {2, 5, 2, 4}, 2, 0.0),
+          anchored_case(arena, "three tiles", {1, 131, 1, 4}, 2, 0.01)};
 }
 
 }  // namespace sextant

@@ -101,7 +101,8 @@ std::vector<LeaveOneOut> leave_one_out(std::span<Position* const> layers, const 
 
 // ---- fits of fixed kernels ----------------------------------------------------------------------------------------
 
-std::vector<BasisColumn> pj_basis(std::span<const int64_t> lags, int64_t frequencies, int64_t jets, int64_t lc_jets, bool affine, double length_scale) {
+std::vector<BasisColumn> pj_basis(std::span<const int64_t> lags, int64_t frequencies, int64_t jets, int64_t lc_jets,
+                                  bool affine, double length_scale) {
   const int64_t longest = lags.empty() ? 0 : *std::ranges::max_element(lags);
   Arena arena;
   const auto grid = geometric_frequencies({10000.0}, frequencies);
@@ -110,7 +111,8 @@ std::vector<BasisColumn> pj_basis(std::span<const int64_t> lags, int64_t frequen
   std::vector<BasisColumn> basis;
   const auto add = [&](const char* sector, int64_t order, const double* base, const double* wave) {
     BasisColumn column{sector, static_cast<int>(order), {}};
-    for (const int64_t d : lags) column.values.push_back(std::pow(base[d], static_cast<double>(order)) * (wave == nullptr ? 1.0 : wave[d]));
+    for (const int64_t d : lags)
+      column.values.push_back(std::pow(base[d], static_cast<double>(order)) * (wave == nullptr ? 1.0 : wave[d]));
     basis.push_back(std::move(column));
   };
   const auto add_waves = [&](const char* sector, int64_t order, const double* base, auto cosine, auto sine) {
@@ -120,19 +122,23 @@ std::vector<BasisColumn> pj_basis(std::span<const int64_t> lags, int64_t frequen
     }
   };
   for (int64_t r = 0; r < jets; ++r)
-    add_waves("FJ", r, tables.x(), [&](int64_t k) { return tables.fj_cos(k); }, [&](int64_t k) { return tables.fj_sin(k); });
+    add_waves(
+        "FJ", r, tables.x(), [&](int64_t k) { return tables.fj_cos(k); }, [&](int64_t k) { return tables.fj_sin(k); });
   if (affine) {
     add("affine", 0, tables.x(), nullptr);
     add("affine", 1, tables.x(), nullptr);
   }
   for (int64_t r = 0; r < lc_jets; ++r)
-    add_waves("LC", r, tables.amplitude(), [&](int64_t k) { return tables.lc_cos(k); }, [&](int64_t k) { return tables.lc_sin(k); });
+    add_waves(
+        "LC", r, tables.amplitude(), [&](int64_t k) { return tables.lc_cos(k); },
+        [&](int64_t k) { return tables.lc_sin(k); });
   return basis;
 }
 
 namespace {
 
-// Least squares by Householder reflections of the columns, the right side along with them; a column without anything left gets the coefficient 0.
+// Least squares by Householder reflections of the columns, the right side along with them; a column without anything
+// left gets the coefficient 0.
 std::vector<double> least_squares(std::vector<std::vector<double>> columns, std::vector<double> right) {
   const size_t rows = right.size(), count = columns.size();
   const auto reflect = [&](const std::vector<double>& v, double scale, std::vector<double>& x, size_t from) {
@@ -175,7 +181,8 @@ std::vector<double> ridge_fit(std::span<const BasisColumn> basis, std::span<cons
   std::vector<std::vector<double>> columns;
   std::vector<double> norms;
   for (size_t c = 0; c < basis.size(); ++c) {
-    require(basis[c].values.size() == target.size(), "basis column {} has {} values, the target {}", c, basis[c].values.size(), target.size());
+    require(basis[c].values.size() == target.size(), "basis column {} has {} values, the target {}", c,
+            basis[c].values.size(), target.size());
     std::vector<double> column = basis[c].values;
     norms.push_back(norm_of(column));
     for (double& value : column) value = norms[c] > 0 ? value / norms[c] : 0.0;
@@ -190,7 +197,8 @@ std::vector<double> ridge_fit(std::span<const BasisColumn> basis, std::span<cons
   return x;
 }
 
-double normalised_error(std::span<const BasisColumn> basis, std::span<const double> coefficients, std::span<const double> target) {
+double normalised_error(std::span<const BasisColumn> basis, std::span<const double> coefficients,
+                        std::span<const double> target) {
   const double mean = std::accumulate(target.begin(), target.end(), 0.0) / static_cast<double>(target.size());
   double error = 0, variance = 0;
   for (size_t i = 0; i < target.size(); ++i) {
@@ -202,7 +210,8 @@ double normalised_error(std::span<const BasisColumn> basis, std::span<const doub
   return variance > 0 ? error / variance : error;
 }
 
-std::vector<FitLeaveOneOut> fit_leave_one_out(std::span<const BasisColumn> basis, std::span<const double> target, double ridge) {
+std::vector<FitLeaveOneOut> fit_leave_one_out(std::span<const BasisColumn> basis, std::span<const double> target,
+                                              double ridge) {
   const std::vector<double> whole = ridge_fit(basis, target, ridge);
   const double error = normalised_error(basis, whole, target);
   std::vector<FitLeaveOneOut> result;
@@ -248,10 +257,15 @@ Rows transformed_rows(PositionStand& stand, Tape& tape, int64_t first, int64_t c
   const PositionSettings& settings = stand.settings();
   const Shape shape{1, count, settings.heads, settings.head_dim};
   Features features{tape.constant(unit_rows(tape.arena(), shape, Random(seed, "stability q"))),
-                    tape.constant(unit_rows(tape.arena(), shape, Random(seed, "stability k"))), {}};
+                    tape.constant(unit_rows(tape.arena(), shape, Random(seed, "stability k"))),
+                    {}};
   features.v = features.k;
   const std::vector<int32_t> tokens(static_cast<size_t>(count), 0);
-  const PositionCall call{&tape, tape.constant(tape.zeros({1, count, settings.width}, DType::f64)), tokens, 1, count, first, first + count, false, nullptr};
+  const PositionCall call{&tape,         tape.constant(tape.zeros({1, count, settings.width}, DType::f64)),
+                          tokens,        1,
+                          count,         first,
+                          first + count, false,
+                          nullptr};
   stand.position().transform(call, features, nullptr);
   return {features.q.value().select(0, 0).select(1, 0), features.k.value().select(0, 0).select(1, 0)};
 }
@@ -287,7 +301,8 @@ std::vector<StabilityRow> stability(PositionStand& stand, std::span<const int64_
     Tape tape;
     NoGrad none(tape);
     const int64_t count = std::min<int64_t>(64, position + 1);
-    const Rows far = transformed_rows(stand, tape, position + 1 - count, count, seed), start = transformed_rows(stand, tape, 0, count, seed + 1);
+    const Rows far = transformed_rows(stand, tape, position + 1 - count, count, seed),
+               start = transformed_rows(stand, tape, 0, count, seed + 1);
     StabilityRow row;
     row.position = position;
     measure_norms(far.q, row.largest_query, row.mean_query);
@@ -304,9 +319,11 @@ PhaseSpan phase_span(double frequency, double length_scale, int64_t from, int64_
   return {frequency * static_cast<double>(to - from), frequency * (rapidity(to) - rapidity(from))};
 }
 
-double retrieval_accuracy(std::span<const std::vector<double>> features, int64_t delta, double noise, int64_t trials, uint64_t seed) {
+double retrieval_accuracy(std::span<const std::vector<double>> features, int64_t delta, double noise, int64_t trials,
+                          uint64_t seed) {
   const int64_t count = static_cast<int64_t>(features.size());
-  require(count > 2 * delta && delta >= 1, "retrieval among {} lags with hard negatives within {}, needs more than twice as many lags", count, delta);
+  require(count > 2 * delta && delta >= 1,
+          "retrieval among {} lags with hard negatives within {}, needs more than twice as many lags", count, delta);
   std::vector<std::vector<double>> unit(features.begin(), features.end());
   for (std::vector<double>& vector : unit) {
     const double norm = norm_of(vector);
@@ -315,9 +332,11 @@ double retrieval_accuracy(std::span<const std::vector<double>> features, int64_t
   const Random targets(seed, "retrieval target"), disturbance(seed, "retrieval noise");
   int64_t hits = 0;
   for (int64_t trial = 0; trial < trials; ++trial) {
-    const int64_t target = delta + static_cast<int64_t>(targets.below(static_cast<uint64_t>(trial), static_cast<uint64_t>(count - 2 * delta)));
+    const int64_t target = delta + static_cast<int64_t>(targets.below(static_cast<uint64_t>(trial),
+                                                                      static_cast<uint64_t>(count - 2 * delta)));
     std::vector<double> seen = unit[static_cast<size_t>(target)];
-    for (size_t i = 0; i < seen.size(); ++i) seen[i] += noise * disturbance.normal(static_cast<uint64_t>(trial) * seen.size() + i);
+    for (size_t i = 0; i < seen.size(); ++i)
+      seen[i] += noise * disturbance.normal(static_cast<uint64_t>(trial) * seen.size() + i);
     int64_t best = target - delta;
     double least = INFINITY;
     for (int64_t candidate = target - delta; candidate <= target + delta; ++candidate) {
@@ -336,7 +355,8 @@ double retrieval_accuracy(std::span<const std::vector<double>> features, int64_t
   return static_cast<double>(hits) / static_cast<double>(trials);
 }
 
-std::vector<std::vector<double>> phase_features(std::span<const int64_t> lags, int64_t frequencies, double length_scale, bool light_cone) {
+std::vector<std::vector<double>> phase_features(std::span<const int64_t> lags, int64_t frequencies, double length_scale,
+                                                bool light_cone) {
   const auto grid = geometric_frequencies({10000.0}, frequencies);
   std::vector<std::vector<double>> features;
   for (const int64_t d : lags) {

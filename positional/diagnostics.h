@@ -1,6 +1,6 @@
-// What a learned position kernel does with its freedom.                                               [position-space.md section 6]
-// Mass says what the parameters allocate, energy what is realised, leave-one-out what is needed; they are meant to disagree where components cancel or repeat each
-// other. Stability and resolution say what a transform costs at long range.
+// What a learned position kernel does with its freedom. [position-space.md section 6] Mass says what the parameters
+// allocate, energy what is realised, leave-one-out what is needed; they are meant to disagree where components cancel
+// or repeat each other. Stability and resolution say what a transform costs at long range.
 #pragma once
 
 #include <functional>
@@ -18,10 +18,10 @@ namespace sextant {
 struct SectorDiagnostics {
   std::string sector;
   int order = 0;
-  double mass = 0, mass_share = 0;       // effective mass, averaged over heads, and its share of all components' sum
-  double energy = 0, energy_share = 0;   // mean square over the window and heads
-  double centred_energy = 0;             // after removing the window's mean, which a softmax ignores
-  double cancellation = 0;               // sqrt(energy) / mass; 0 without mass
+  double mass = 0, mass_share = 0;      // effective mass, averaged over heads, and its share of all components' sum
+  double energy = 0, energy_share = 0;  // mean square over the window and heads
+  double centred_energy = 0;            // after removing the window's mean, which a softmax ignores
+  double cancellation = 0;              // sqrt(energy) / mass; 0 without mass
 };
 
 // Of all terms of a layer; lags 0 .. window-1.
@@ -47,15 +47,19 @@ struct BasisColumn {
   std::vector<double> values;
 };
 
-// FJ and LC waves (cosine and sine, by frequency and order) and the affine sector over the given lags, as in pj-bias without damping.
-std::vector<BasisColumn> pj_basis(std::span<const int64_t> lags, int64_t frequencies, int64_t jets, int64_t lc_jets, bool affine, double length_scale);
+// FJ and LC waves (cosine and sine, by frequency and order) and the affine sector over the given lags, as in pj-bias
+// without damping.
+std::vector<BasisColumn> pj_basis(std::span<const int64_t> lags, int64_t frequencies, int64_t jets, int64_t lc_jets,
+                                  bool affine, double length_scale);
 
-// min |B x - target|^2 + ridge |x|^2 over columns of unit norm (the coefficients are given back for the columns as they are), by Householder QR. All columns
-// and the target have one length. Throws Error when they do not, or when ridge < 0.
+// min |B x - target|^2 + ridge |x|^2 over columns of unit norm (the coefficients are given back for the columns as they
+// are), by Householder QR. All columns and the target have one length. Throws Error when they do not, or when ridge <
+// 0.
 std::vector<double> ridge_fit(std::span<const BasisColumn> basis, std::span<const double> target, double ridge);
 
 // |B x - target|^2 / |target - mean|^2.
-double normalised_error(std::span<const BasisColumn> basis, std::span<const double> coefficients, std::span<const double> target);
+double normalised_error(std::span<const BasisColumn> basis, std::span<const double> coefficients,
+                        std::span<const double> target);
 
 struct FitLeaveOneOut {
   std::string sector;
@@ -63,7 +67,8 @@ struct FitLeaveOneOut {
   double change = 0;           // of the NMSE with the component's coefficients at zero
   double change_refitted = 0;  // after fitting the others again
 };
-std::vector<FitLeaveOneOut> fit_leave_one_out(std::span<const BasisColumn> basis, std::span<const double> target, double ridge);
+std::vector<FitLeaveOneOut> fit_leave_one_out(std::span<const BasisColumn> basis, std::span<const double> target,
+                                              double ridge);
 
 // ---- transforms at long range -------------------------------------------------------------------------------------
 
@@ -77,17 +82,21 @@ struct StabilityRow {
 // Norms and logits of random unit queries and keys, by position. For separable transforms.
 std::vector<StabilityRow> stability(PositionStand& stand, std::span<const int64_t> positions, uint64_t seed = 1);
 
-// w (P(b) - P(a)) for the light-cone phase P(d) = L asinh(d / L), and w (b - a) for the raw one: radians between two far lags.
+// w (P(b) - P(a)) for the light-cone phase P(d) = L asinh(d / L), and w (b - a) for the raw one: radians between two
+// far lags.
 struct PhaseSpan {
   double raw = 0, light_cone = 0;
 };
 PhaseSpan phase_span(double frequency, double length_scale, int64_t from, int64_t to);
 
-// Hard-negative retrieval: the features of a target lag, with noise of the given standard deviation on each coordinate of unit-norm feature vectors, must be told
-// by the nearest neighbour from those of lags within `delta` on either side. features: one vector a lag, lags consecutive. Returns the share of hits.
-double retrieval_accuracy(std::span<const std::vector<double>> features, int64_t delta, double noise, int64_t trials, uint64_t seed = 1);
+// Hard-negative retrieval: the features of a target lag, with noise of the given standard deviation on each coordinate
+// of unit-norm feature vectors, must be told by the nearest neighbour from those of lags within `delta` on either side.
+// features: one vector a lag, lags consecutive. Returns the share of hits.
+double retrieval_accuracy(std::span<const std::vector<double>> features, int64_t delta, double noise, int64_t trials,
+                          uint64_t seed = 1);
 
 // cos and sin of every frequency at the given lags, raw or by the light-cone chart, for the probe.
-std::vector<std::vector<double>> phase_features(std::span<const int64_t> lags, int64_t frequencies, double length_scale, bool light_cone);
+std::vector<std::vector<double>> phase_features(std::span<const int64_t> lags, int64_t frequencies, double length_scale,
+                                                bool light_cone);
 
 }  // namespace sextant

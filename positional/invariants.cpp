@@ -43,9 +43,11 @@ struct Layer {
     Features features{tape.constant(q), tape.constant(k), tape.constant(k)};
     position->transform(call, features, nullptr);
     const Tensor query = converted(arena, features.q.value(), dtype);
-    if (const TileTransport* transport = position->tile_transport(call, features, nullptr)) {  // the queries as their own tile's keys see them
+    if (const TileTransport* transport =
+            position->tile_transport(call, features, nullptr)) {  // the queries as their own tile's keys see them
       const Tensor rows = query.reshape({q.size(1), dim}), raw = converted(arena, rows, dtype);
-      transport->carry({0, 0, first / TileTransport::tile, first / TileTransport::tile, first, q.size(1), q.size(1)}, raw, rows);
+      transport->carry({0, 0, first / TileTransport::tile, first / TileTransport::tile, first, q.size(1), q.size(1)},
+                       raw, rows);
     }
     return {converted(arena, query, DType::f64), converted(arena, features.k.value(), DType::f64)};
   }
@@ -77,10 +79,12 @@ Tensor product(Arena& arena, const Tensor& a, const Tensor& b) {
   return c;
 }
 
-// Row e_a of what matrices() gives for the query holds column .. of G: as rows stand, it is G(n); for the keys it is G(-n)^T.
+// Row e_a of what matrices() gives for the query holds column .. of G: as rows stand, it is G(n); for the keys it is
+// G(-n)^T.
 double closure_error(Layer& layer, int64_t a, int64_t b) {
   Arena arena;
-  const Tensor ga = layer.matrices(arena, a).first, gb = layer.matrices(arena, b).first, sum = layer.matrices(arena, a + b).first;
+  const Tensor ga = layer.matrices(arena, a).first, gb = layer.matrices(arena, b).first,
+               sum = layer.matrices(arena, a + b).first;
   return relative_difference(product(arena, ga, gb), sum);
 }
 double inverse_error(Layer& layer, int64_t n) {
@@ -89,15 +93,18 @@ double inverse_error(Layer& layer, int64_t n) {
   const Tensor identity = zeros(arena, {layer.dim, layer.dim}, DType::f64);
   for (int64_t i = 0; i < layer.dim; ++i) identity.set_flat(i * layer.dim + i, 1.0);
   // Relative to the factors: their product cancels down to 1.
-  return relative_difference(product(arena, g, back.transpose(0, 1)), identity) / std::max(1.0, largest(g) * largest(back));
+  return relative_difference(product(arena, g, back.transpose(0, 1)), identity) /
+         std::max(1.0, largest(g) * largest(back));
 }
 
-// All logits of 40 random queries and keys (one tile) against those at positions shifted by a million. Absolute evaluation is held to the size of the terms that its
-// logits are summed from, anchored evaluation and charts to that of the logits.
+// All logits of 40 random queries and keys (one tile) against those at positions shifted by a million. Absolute
+// evaluation is held to the size of the terms that its logits are summed from, anchored evaluation and charts to that
+// of the logits.
 double translation_error(Layer& layer, int64_t shift, bool by_terms) {
   const int64_t count = 40;
   Arena arena;
-  const Tensor q = empty(arena, {1, count, 1, layer.dim}, layer.dtype), k = empty(arena, {1, count, 1, layer.dim}, layer.dtype);
+  const Tensor q = empty(arena, {1, count, 1, layer.dim}, layer.dtype),
+               k = empty(arena, {1, count, 1, layer.dim}, layer.dtype);
   fill_normal(q, Random(5, "translation q"), 0.0, 1.0);
   fill_normal(k, Random(5, "translation k"), 0.0, 1.0);
   double terms = 0;
@@ -128,12 +135,15 @@ double feature_difference(const std::string& a, const std::string& b, DType dtyp
   return std::max(relative_difference(qa, qb), relative_difference(ka, kb));
 }
 
-Variable parameter(Tape& tape, const Shape& shape, double value, DType dtype) { return tape.constant(full(tape.arena(), shape, value, dtype)); }
+Variable parameter(Tape& tape, const Shape& shape, double value, DType dtype) {
+  return tape.constant(full(tape.arena(), shape, value, dtype));
+}
 
 constexpr double open_gate = 40.0, no_damping = -800.0;  // sigmoid gives exactly 1, softplus exactly 0
 
 // pj-bias with one frequency and a single amplitude: d^r cos or sin (w d), in units of L, or the light-cone chart's.
-Tensor single_wave(Tape& tape, bool light_cone, bool sine, int64_t order, double w, double L, int64_t lags, DType dtype) {
+Tensor single_wave(Tape& tape, bool light_cone, bool sine, int64_t order, double w, double L, int64_t lags,
+                   DType dtype) {
   const Shape shape{1, 1, order + 1};
   const auto amplitude = [&](bool wanted) {
     const Tensor x = zeros(tape.arena(), shape, dtype);
@@ -165,7 +175,8 @@ double wave_annihilation(bool light_cone, int64_t order, DType dtype) {
   Tape tape;
   const double w = 0.3;
   const int64_t lags = 200;
-  const Tensor cosine = single_wave(tape, light_cone, false, order, w, 256, lags, dtype), sine = single_wave(tape, light_cone, true, order, w, 256, lags, dtype);
+  const Tensor cosine = single_wave(tape, light_cone, false, order, w, 256, lags, dtype),
+               sine = single_wave(tape, light_cone, true, order, w, 256, lags, dtype);
   std::vector<std::complex<double>> f;
   for (int64_t d = 0; d < lags; ++d) f.emplace_back(cosine.flat(d), sine.flat(d));
   return annihilation_error(f, std::polar(1.0, w), order + 1);
@@ -186,7 +197,8 @@ double pj_against_affine(DType dtype) {
   in.gate = parameter(tape, {3}, open_gate, dtype);
   in.affine_const = constant;
   in.affine_slope = slope;
-  return relative_difference(pj_bias(in, {2, {{1.0}}, 64, nullptr}, 5000).value(), affine_bias(constant, slope, 5000, 64).value());
+  return relative_difference(pj_bias(in, {2, {{1.0}}, 64, nullptr}, 5000).value(),
+                             affine_bias(constant, slope, 5000, 64).value());
 }
 
 double affine_against_alibi(DType dtype) {
@@ -195,11 +207,14 @@ double affine_against_alibi(DType dtype) {
   const std::vector<double> slopes = alibi_slopes(heads);
   const Tensor raw = tape.empty({heads}, dtype), expected = tape.empty({heads, 5000}, dtype);
   for (int64_t h = 0; h < heads; ++h) raw.set_flat(h, softplus_inverse(256 * slopes[static_cast<size_t>(h)]));
-  for (int64_t i = 0; i < expected.elements(); ++i) expected.set_flat(i, -slopes[static_cast<size_t>(i / 5000)] * static_cast<double>(i % 5000));
-  return relative_difference(affine_bias(parameter(tape, {heads}, 0.0, dtype), tape.constant(raw), 5000, 256).value(), expected);
+  for (int64_t i = 0; i < expected.elements(); ++i)
+    expected.set_flat(i, -slopes[static_cast<size_t>(i / 5000)] * static_cast<double>(i % 5000));
+  return relative_difference(affine_bias(parameter(tape, {heads}, 0.0, dtype), tape.constant(raw), 5000, 256).value(),
+                             expected);
 }
 
-// The change of a character under an infinitesimal NTK change of the grid, against the first jet i d e^{i w d} that it must be.
+// The change of a character under an infinitesimal NTK change of the grid, against the first jet i d e^{i w d} that it
+// must be.
 double tangent_error() {
   const double step = 1e-5;
   const auto grid = [](double factor) { return rope_frequencies(10000.0, "ntk", {factor}, 16, 256); };
@@ -232,29 +247,34 @@ std::vector<InvariantRow> measure_invariants(DType dtype) {
     const char* spec;
     bool representation;
   };
-  for (const Family& family : {Family{"rope", true}, Family{"jordan(order=3)", true}, Family{"jordan(order=2,damping=0.00001)", true},
-                               Family{"pj-rotary(order=2)", true}, Family{"pj-rotary(order=2,affine=0)", true},
-                               Family{"jordan(order=2,mode=stabilized)", false}, Family{"pj-rotary(order=2,chart=lc)", false}}) {
+  for (const Family& family :
+       {Family{"rope", true}, Family{"jordan(order=3)", true}, Family{"jordan(order=2,damping=0.00001)", true},
+        Family{"pj-rotary(order=2)", true}, Family{"pj-rotary(order=2,affine=0)", true},
+        Family{"jordan(order=2,mode=stabilized)", false}, Family{"pj-rotary(order=2,chart=lc)", false}}) {
     Layer layer(family.spec, 12, dtype);
     rows.push_back({"closure", family.spec, closure_error(layer, 37, 1200), law_if(family.representation)});
     rows.push_back({"inverse", family.spec, inverse_error(layer, 777), unit});
-    rows.push_back({"translation", family.spec, translation_error(layer, 1000000, family.representation), law_if(family.representation)});
+    rows.push_back({"translation", family.spec, translation_error(layer, 1000000, family.representation),
+                    law_if(family.representation)});
   }
   for (const char* spec : {"jordan(order=3,anchored=1)", "jordan(order=3,mode=exact,damping=0.001,anchored=1)"}) {
     Layer layer(spec, 12, dtype);
     rows.push_back({"translation", spec, translation_error(layer, 1000000, false), unit});
   }
   for (const char* spec : {"jordan(order=1)", "jordan(order=1,mode=exact)", "pj-rotary(order=1,affine=0)"}) {
-    InvariantRow row{"containment", std::string(spec) + " = rope, to the bit", feature_difference(spec, "rope", dtype), 5e-324};
+    InvariantRow row{"containment", std::string(spec) + " = rope, to the bit", feature_difference(spec, "rope", dtype),
+                     5e-324};
     rows.push_back(std::move(row));
   }
   rows.push_back({"containment", "pj-bias without phases = affine", pj_against_affine(dtype), unit});
   rows.push_back({"containment", "affine with ALiBi's slopes = alibi", affine_against_alibi(dtype), unit});
   for (int64_t order = 0; order < 3; ++order)
-    rows.push_back({"annihilation", fmt::format("FJ order {} by (E - e^iw)^{}", order, order + 1), wave_annihilation(false, order, dtype), unit});
+    rows.push_back({"annihilation", fmt::format("FJ order {} by (E - e^iw)^{}", order, order + 1),
+                    wave_annihilation(false, order, dtype), unit});
   rows.push_back({"annihilation", "affine by (E - 1)^2", affine_annihilation(dtype), unit});
   for (int64_t order = 0; order < 2; ++order)
-    rows.push_back({"annihilation", fmt::format("LC order {} by (E - e^iw)^{}", order, order + 1), wave_annihilation(true, order, dtype), 0});
+    rows.push_back({"annihilation", fmt::format("LC order {} by (E - e^iw)^{}", order, order + 1),
+                    wave_annihilation(true, order, dtype), 0});
   if (dtype == DType::f64) rows.push_back({"tangent", "NTK change of the grid = first jet", tangent_error(), 1e-6});
   return rows;
 }

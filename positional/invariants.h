@@ -1,4 +1,5 @@
-// The laws of the position space, measured: what the `closure` table shows and the tests hold.                  [position-space.md section 5]
+// The laws of the position space, measured: what the `closure` table shows and the tests hold. [position-space.md
+// section 5]
 #pragma once
 
 #include <string>
@@ -16,7 +17,8 @@ struct InvariantRow {
   bool holds() const { return tolerance == 0 || error <= tolerance; }
 };
 
-// All laws for all families, at positions up to a few thousand (translation: shifted by 10^6), for tables and features of the given dtype.
+// All laws for all families, at positions up to a few thousand (translation: shifted by 10^6), for tables and features
+// of the given dtype.
 std::vector<InvariantRow> measure_invariants(DType dtype);
 
 }  // namespace sextant

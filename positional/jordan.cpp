@@ -1,12 +1,14 @@
-// Jordan-RoPE: finite jets as a feature transform (arXiv 2605.04217).                                  [position-space.md section 3]
+// Jordan-RoPE: finite jets as a feature transform (arXiv 2605.04217). [position-space.md section 3]
 //
 //   G(n) = e^{(-i w - g) n} sum_{r < m} (c n)^r / r! N^r,   q~_i = G(i)^T q_i,   k~_j = G(-j) k_j
 //
 //   exact        c = 1        scores span n^r e^{i w n}, r < m
 //   scaled       c = 1 / L    the same in units of L (the training context unless `scale` says otherwise)
-//   stabilized   (c n)^r is replaced by sigma(n)^r with |sigma| < 1: tanh(n / L), or n / sqrt(n^2 + L^2). Not a group any more: what is lost is the closure error.
+//   stabilized   (c n)^r is replaced by sigma(n)^r with |sigma| < 1: tanh(n / L), or n / sqrt(n^2 + L^2). Not a group
+//   any more: what is lost is the closure error.
 //
-// Order 1 without damping is RoPE to the bit. With anchored=1 the same scores come from near anchors (chains.h), which floats can hold at any position.
+// Order 1 without damping is RoPE to the bit. With anchored=1 the same scores come from near anchors (chains.h), which
+// floats can hold at any position.
 #include <cmath>
 
 #include "core/error.h"
@@ -38,11 +40,13 @@ class Jordan : public Term {
  private:
   static ChainFamily make_family(const TermSpec& spec, const PositionSettings& settings) {
     const int64_t order = spec.integer("order", 1, 64), dim = settings.head_dim;
-    require(dim % (2 * order) == 0, "position: order={} of 'jordan' needs a head dimension (width / heads) that {} divides, it is {}", order,
+    require(dim % (2 * order) == 0,
+            "position: order={} of 'jordan' needs a head dimension (width / heads) that {} divides, it is {}", order,
             2 * order, dim);
     const std::string& mode = spec.word("mode");
     require(mode != "stabilized" || !spec.flag("anchored"),
-            "position: 'jordan' with mode=stabilized is no group and cannot be anchored, use mode=exact or scaled with anchored=1");
+            "position: 'jordan' with mode=stabilized is no group and cannot be anchored, use mode=exact or scaled with "
+            "anchored=1");
     const double L = spec.given("scale") ? spec.number("scale", 1e-6, 1e12) : static_cast<double>(settings.context);
     const double g = spec.number("damping", 0.0, 10.0);
     const bool hyperbolic = spec.word("sigma") == "tanh";
@@ -70,9 +74,13 @@ const RegisterStrategy register_jordan({
              {"mode", "scaled", "jets of n, of n / L, or bounded", {"exact", "scaled", "stabilized"}},
              {"damping", "0", "g in 1 / token, from 0 to 10", {}},
              {"anchored", "0", "1 evaluates by tiles from near anchors, exact at any length", {"0", "1"}},
-             {"sigma", "tanh", "what bounds the stabilized jets: tanh(n / L) or n / sqrt(n^2 + L^2)", {"tanh", "algebraic"}}},
-    .examples = {"jordan", "jordan(order=1)", "jordan(order=4,mode=exact,damping=0.01)", "jordan(order=2,mode=stabilized,scale=64)",
-                 "jordan(order=2,mode=stabilized,sigma=algebraic)", "jordan(order=2,mode=exact,anchored=1)"},
+             {"sigma",
+              "tanh",
+              "what bounds the stabilized jets: tanh(n / L) or n / sqrt(n^2 + L^2)",
+              {"tanh", "algebraic"}}},
+    .examples = {"jordan", "jordan(order=1)", "jordan(order=4,mode=exact,damping=0.01)",
+                 "jordan(order=2,mode=stabilized,scale=64)", "jordan(order=2,mode=stabilized,sigma=algebraic)",
+                 "jordan(order=2,mode=exact,anchored=1)"},
     .transform = StrategyInfo::Transform::exclusive,
     .make = [](const TermSpec& spec, const PositionSettings& settings) -> std::unique_ptr<Term> {
       return std::make_unique<Jordan>(spec, settings);

@@ -1,4 +1,5 @@
-// No position at all: the model knows the order of its tokens only through the causal mask. The baseline of every table.
+// No position at all: the model knows the order of its tokens only through the causal mask. The baseline of every
+// table.
 #include "positional/strategy.h"
 
 namespace sextant {

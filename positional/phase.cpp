@@ -55,8 +55,8 @@ DoubleDouble integer_power(DoubleDouble x, int64_t exponent) {
 }
 
 DoubleDouble nth_root(DoubleDouble x, int64_t n) {
-  // One step of Newton's iteration from the root in double doubles its digits: y + y (x / y^n - 1) / n. A second one mends what little
-  // the first leaves where n is large.
+  // One step of Newton's iteration from the root in double doubles its digits: y + y (x / y^n - 1) / n. A second one
+  // mends what little the first leaves where n is large.
   DoubleDouble y{std::pow(x.high, 1.0 / static_cast<double>(n))};
   for (int step = 0; step < 2; ++step) {
     const DoubleDouble excess = x / integer_power(y, n) - DoubleDouble{1.0};
@@ -86,13 +86,14 @@ Phasor phasor(int64_t position, DoubleDouble turns) {
   return {cosine - angle.low * sine, sine + angle.low * cosine};
 }
 
-Tensor phasor_table(Arena& arena, int64_t first, int64_t count, const std::vector<DoubleDouble>& frequencies, Pairing pairing,
-                    DType dtype) {
+Tensor phasor_table(Arena& arena, int64_t first, int64_t count, const std::vector<DoubleDouble>& frequencies,
+                    Pairing pairing, DType dtype) {
   const int64_t pairs = static_cast<int64_t>(frequencies.size());
   std::vector<DoubleDouble> turns;
   for (const DoubleDouble& frequency : frequencies) turns.push_back(in_turns(frequency));
   const Tensor table = empty(arena, {count, 2 * pairs}, dtype);
-  const int64_t cosine_step = pairing == Pairing::interleaved ? 2 : 1, sine_offset = pairing == Pairing::interleaved ? 1 : pairs;
+  const int64_t cosine_step = pairing == Pairing::interleaved ? 2 : 1,
+                sine_offset = pairing == Pairing::interleaved ? 1 : pairs;
   dispatch(dtype, [&](auto type) {
     using T = decltype(type);
     parallel_ranges(count, 512, [&](int64_t begin, int64_t end) {
@@ -111,7 +112,9 @@ Tensor phasor_table(Arena& arena, int64_t first, int64_t count, const std::vecto
 
 Tensor shared_phasors(PositionTables& tables, const std::string& key, int64_t first, int64_t count,
                       const std::vector<DoubleDouble>& frequencies, Pairing pairing, DType dtype) {
-  const auto make = [&](Arena& arena, int64_t positions) { return phasor_table(arena, 0, positions, frequencies, pairing, dtype); };
+  const auto make = [&](Arena& arena, int64_t positions) {
+    return phasor_table(arena, 0, positions, frequencies, pairing, dtype);
+  };
   // By reference: as a std::function of its own the lambda would go to the heap in every step.
   return tables.get(key, first + count, std::ref(make)).slice(0, first, count);
 }

@@ -1,6 +1,7 @@
-// Frequencies and angles to twice double precision. An angle n w grows with the position n, while what counts is its remainder by a full turn; so
-// frequencies are kept as unevaluated sums of two doubles (106 bits), and a position's angle is reduced in turns before a cosine is
-// taken. Tables made this way are right to the last bit of f32, and nearly so of f64, at any position below 2^53.
+// Frequencies and angles to twice double precision. An angle n w grows with the position n, while what counts is its
+// remainder by a full turn; so frequencies are kept as unevaluated sums of two doubles (106 bits), and a position's
+// angle is reduced in turns before a cosine is taken. Tables made this way are right to the last bit of f32, and nearly
+// so of f64, at any position below 2^53.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@
 
 namespace sextant {
 
-// high + low, |low| at most half an ulp of high. (Dekker, "A floating-point technique for extending the available precision", 1971)
+// high + low, |low| at most half an ulp of high. (Dekker, "A floating-point technique for extending the available
+// precision", 1971)
 struct DoubleDouble {
   double high = 0, low = 0;
   double value() const { return high + low; }
@@ -36,9 +38,10 @@ struct Phasor {
 DoubleDouble in_turns(DoubleDouble radians);  // w / 2 pi
 Phasor phasor(int64_t position, DoubleDouble turns);
 
-// The rotation table of core/rotation.h for positions first .. first + count - 1: [count, 2 P] for P frequencies (in radians), in `arena`.
-Tensor phasor_table(Arena& arena, int64_t first, int64_t count, const std::vector<DoubleDouble>& frequencies, Pairing pairing,
-                    DType dtype);
+// The rotation table of core/rotation.h for positions first .. first + count - 1: [count, 2 P] for P frequencies (in
+// radians), in `arena`.
+Tensor phasor_table(Arena& arena, int64_t first, int64_t count, const std::vector<DoubleDouble>& frequencies,
+                    Pairing pairing, DType dtype);
 
 // Rows first .. first + count - 1 of the shared table known under `key`.
 Tensor shared_phasors(PositionTables& tables, const std::string& key, int64_t first, int64_t count,

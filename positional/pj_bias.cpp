@@ -1,8 +1,9 @@
-// PJ-bias: a learned lag bias from the phase-jet (FJ), affine and light-cone (LC) sectors of the position space. The formula, its
-// gradients and its composed twin are in pj_bias_operation.cpp; here are its keys, parameters and audit.   [arXiv 2606.05345]
+// PJ-bias: a learned lag bias from the phase-jet (FJ), affine and light-cone (LC) sectors of the position space. The
+// formula, its gradients and its composed twin are in pj_bias_operation.cpp; here are its keys, parameters and audit.
+// [arXiv 2606.05345]
 //
-// Starts with gates at 1/2, amplitudes N(0, 0.02^2) and c = softplus(0), and with a slope whose mass is about that of one order of the other
-// sectors (softplus(-2) = 0.13), so that no sector starts switched off or far ahead.
+// Starts with gates at 1/2, amplitudes N(0, 0.02^2) and c = softplus(0), and with a slope whose mass is about that of
+// one order of the other sectors (softplus(-2) = 0.13), so that no sector starts switched off or far ahead.
 #include "positional/pj_bias.h"
 
 #include "autograd/gradient_check.h"
@@ -22,14 +23,17 @@ class PjBias : public Term {
         affine_(spec.flag("affine")),
         learn_frequencies_(spec.flag("learn-frequencies")),
         learn_scale_(spec.flag("learn-scale")) {
-    require(fj_orders_ + lc_orders_ > 0 || affine_, "position: '{}' has no sector left, at least one of jets, lc-jets and affine must be above 0",
-            spec.text());
+    require(fj_orders_ + lc_orders_ > 0 || affine_,
+            "position: '{}' has no sector left, at least one of jets, lc-jets and affine must be above 0", spec.text());
     const int64_t count = spec.integer("frequencies", 1, 1024), heads = settings.heads;
     settings_.heads = heads;
     settings_.frequencies = geometric_frequencies({10000.0}, count);
-    settings_.length_scale = spec.given("scale") ? spec.number("scale", 1e-6, 1e12) : static_cast<double>(settings.context);
+    settings_.length_scale =
+        spec.given("scale") ? spec.number("scale", 1e-6, 1e12) : static_cast<double>(settings.context);
     settings_.tables = settings.tables;
-    const auto parameter = [&](const char* name, const Shape& shape) { return make_parameter(settings, spec.name(), name, shape); };
+    const auto parameter = [&](const char* name, const Shape& shape) {
+      return make_parameter(settings, spec.name(), name, shape);
+    };
     const auto amplitudes = [&](const char* name, int64_t orders) {
       Parameter result = parameter(name, {heads, count, orders});
       fill_normal(result.value, Random(settings.seed, "init/" + result.name), 0.0, 0.02);
@@ -63,7 +67,8 @@ class PjBias : public Term {
 
   std::vector<Parameter*> parameters() override {
     std::vector<Parameter*> present;
-    for (Parameter* parameter : {&gate_, &fj_cos_, &fj_sin_, &damping_, &lc_cos_, &lc_sin_, &constant_, &slope_, &log_frequency_, &log_scale_})
+    for (Parameter* parameter :
+         {&gate_, &fj_cos_, &fj_sin_, &damping_, &lc_cos_, &lc_sin_, &constant_, &slope_, &log_frequency_, &log_scale_})
       if (parameter->value.defined()) present.push_back(parameter);
     return present;
   }
@@ -72,9 +77,9 @@ class PjBias : public Term {
     const auto variable = [&](Parameter& parameter) {
       return parameter.value.defined() ? call.tape->parameter(parameter) : Variable{};
     };
-    const PjBiasVariables in{variable(gate_),          variable(fj_cos_), variable(fj_sin_), variable(damping_), variable(constant_),
-                             variable(slope_),         variable(lc_cos_), variable(lc_sin_), variable(log_frequency_),
-                             variable(log_scale_)};
+    const PjBiasVariables in{variable(gate_),          variable(fj_cos_),   variable(fj_sin_), variable(damping_),
+                             variable(constant_),      variable(slope_),    variable(lc_cos_), variable(lc_sin_),
+                             variable(log_frequency_), variable(log_scale_)};
     return call.composed ? pj_bias_composed(in, settings_, lags) : pj_bias(in, settings_, lags);
   }
 
@@ -85,9 +90,10 @@ class PjBias : public Term {
       all.push_back({"affine", 0, gate(1) * mean([this](int64_t h) { return std::fabs(constant_.value.flat(h)); }),
                      [this](int h, int64_t) { return gate(1) * constant_.value.flat(h); },
                      [this] { return fill_with(constant_.value, 0.0); }});
-      all.push_back({"affine", 1, gate(1) * mean([this](int64_t h) { return slope(h); }),
-                     [this](int h, int64_t lag) { return -gate(1) * slope(h) * static_cast<double>(lag) / length_scale(); },
-                     [this] { return fill_with(slope_.value, -1e4); }});  // softplus gives exactly 0
+      all.push_back(
+          {"affine", 1, gate(1) * mean([this](int64_t h) { return slope(h); }),
+           [this](int h, int64_t lag) { return -gate(1) * slope(h) * static_cast<double>(lag) / length_scale(); },
+           [this] { return fill_with(slope_.value, -1e4); }});  // softplus gives exactly 0
     }
     for (int64_t r = 0; r < lc_orders_; ++r) all.push_back(wave_component("LC", 2, lc_cos_, lc_sin_, r));
     return all;
@@ -98,7 +104,8 @@ class PjBias : public Term {
   double slope(int64_t h) const { return softplus_of(slope_.value.flat(h)); }
   double length_scale() const { return learn_scale_ ? std::exp(log_scale_.value.flat(0)) : settings_.length_scale; }
   DoubleDouble frequency(int64_t k) const {
-    return learn_frequencies_ ? DoubleDouble{std::exp(log_frequency_.value.flat(k))} : settings_.frequencies[static_cast<size_t>(k)];
+    return learn_frequencies_ ? DoubleDouble{std::exp(log_frequency_.value.flat(k))}
+                              : settings_.frequencies[static_cast<size_t>(k)];
   }
   int64_t frequencies() const { return static_cast<int64_t>(settings_.frequencies.size()); }
 
@@ -117,10 +124,10 @@ class PjBias : public Term {
     result.sector = sector;
     result.order = static_cast<int>(r);
     result.mass = gate(sector_index) * mean([&](int64_t h) {
-      double sum = 0;
-      for (int64_t k = 0; k < frequencies(); ++k) sum += std::hypot(at(cosines, h, k), at(sines, h, k));
-      return sum;
-    });
+                    double sum = 0;
+                    for (int64_t k = 0; k < frequencies(); ++k) sum += std::hypot(at(cosines, h, k), at(sines, h, k));
+                    return sum;
+                  });
     result.value = [=, this](int h, int64_t lag) {
       const double L = length_scale(), d = static_cast<double>(lag), x = d / L;
       const bool light_cone = sector_index == 2;
@@ -183,7 +190,9 @@ AuditCase pj_case(Arena& arena, const PjCase& with) {
                    around(-1.5, {K}, 1.0, 9)};
   if (with.learn_scale) result.inputs.push_back(full(arena, {1}, std::log(with.scale), DType::f64));
   PjBiasSettings settings{H, geometric_frequencies({10000.0}, K), with.scale, nullptr};
-  result.function = [settings, lags = with.lags](Tape&, std::span<const Variable> x) { return pj_bias(variables_of(x), settings, lags); };
+  result.function = [settings, lags = with.lags](Tape&, std::span<const Variable> x) {
+    return pj_bias(variables_of(x), settings, lags);
+  };
   result.composed = [settings, lags = with.lags](Tape&, std::span<const Variable> x) {
     return pj_bias_composed(variables_of(x), settings, lags);
   };
@@ -210,17 +219,19 @@ const RegisterStrategy register_pj_bias({
 }  // namespace
 
 AUDIT(pj_bias, "positional") {
-  return {pj_case(arena, {.label = "ordinary"}),
-          pj_case(arena, {.label = "several chunks of lags", .heads = 1, .frequencies = 1, .jets = 2, .lags = 300, .scale = 100}),
-          pj_case(arena, {.label = "gates open", .gate = 30}),
-          pj_case(arena, {.label = "gates shut", .gate = -30}),
-          pj_case(arena, {.label = "zero amplitudes", .amplitude = 0}),
-          pj_case(arena, {.label = "lag 0 alone", .lags = 1}),
-          pj_case(arena, {.label = "large L", .scale = 1e4}),
-          pj_case(arena, {.label = "very large L", .scale = 1e9, .learn_scale = false}),
-          pj_case(arena, {.label = "very small L", .jets = 1, .lc_jets = 2, .scale = 1e-3}),
-          pj_case(arena, {.label = "damping near 0", .damping = -30}),
-          pj_case(arena, {.label = "large damping", .damping = 30})};
+  return {
+      pj_case(arena, {.label = "ordinary"}),
+      pj_case(arena,
+              {.label = "several chunks of lags", .heads = 1, .frequencies = 1, .jets = 2, .lags = 300, .scale = 100}),
+      pj_case(arena, {.label = "gates open", .gate = 30}),
+      pj_case(arena, {.label = "gates shut", .gate = -30}),
+      pj_case(arena, {.label = "zero amplitudes", .amplitude = 0}),
+      pj_case(arena, {.label = "lag 0 alone", .lags = 1}),
+      pj_case(arena, {.label = "large L", .scale = 1e4}),
+      pj_case(arena, {.label = "very large L", .scale = 1e9, .learn_scale = false}),
+      pj_case(arena, {.label = "very small L", .jets = 1, .lc_jets = 2, .scale = 1e-3}),
+      pj_case(arena, {.label = "damping near 0", .damping = -30}),
+      pj_case(arena, {.label = "large damping", .damping = 30})};
 }
 
 }  // namespace sextant

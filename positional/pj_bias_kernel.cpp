@@ -60,8 +60,8 @@ void polynomial(const double* coefficients, int64_t orders, const double* base, 
 }
 
 // sum += gate envelope (p_a cos + p_b sin)
-void add_sector(double gate, const double* a, const double* b, int64_t orders, const double* base, const double* envelope,
-                const double* cosine, const double* sine, int64_t count, double* sum) {
+void add_sector(double gate, const double* a, const double* b, int64_t orders, const double* base,
+                const double* envelope, const double* cosine, const double* sine, int64_t count, double* sum) {
   double pa[chunk_lags], pb[chunk_lags];
   polynomial(a, orders, base, count, pa);
   polynomial(b, orders, base, count, pb);
@@ -76,12 +76,13 @@ template <class T>
 void evaluate_chunk(const Coefficients& c, const Tables& tables, int64_t h, int64_t from, int64_t count, T* bias) {
   const double* x = tables.x() + from;
   double sum[chunk_lags];
-  for (int64_t i = 0; i < count; ++i) sum[i] = c.constant == nullptr ? 0.0 : c.gate[1] * (c.constant[h] - c.slope[h] * x[i]);
+  for (int64_t i = 0; i < count; ++i)
+    sum[i] = c.constant == nullptr ? 0.0 : c.gate[1] * (c.constant[h] - c.slope[h] * x[i]);
   for (int64_t k = 0; k < c.frequencies; ++k) {
     const int64_t fj = (h * c.frequencies + k) * c.fj_orders, lc = (h * c.frequencies + k) * c.lc_orders;
     if (c.fj_orders > 0)
-      add_sector(c.gate[0], c.fj_cos + fj, c.fj_sin + fj, c.fj_orders, x, tables.envelope(k) + from, tables.fj_cos(k) + from,
-                 tables.fj_sin(k) + from, count, sum);
+      add_sector(c.gate[0], c.fj_cos + fj, c.fj_sin + fj, c.fj_orders, x, tables.envelope(k) + from,
+                 tables.fj_cos(k) + from, tables.fj_sin(k) + from, count, sum);
     if (c.lc_orders > 0)
       add_sector(c.gate[2], c.lc_cos + lc, c.lc_sin + lc, c.lc_orders, tables.amplitude() + from, nullptr,
                  tables.lc_cos(k) + from, tables.lc_sin(k) + from, count, sum);
@@ -97,7 +98,8 @@ void evaluate(const Coefficients& c, const Tables& tables, T* bias) {
   const int64_t chunks = (lags + chunk_lags - 1) / chunk_lags;
   parallel_chunks(chunks, [&](int64_t chunk) {
     for (int64_t h = 0; h < c.heads; ++h)
-      evaluate_chunk(c, tables, h, chunk * chunk_lags, std::min(chunk_lags, lags - chunk * chunk_lags), bias + h * lags);
+      evaluate_chunk(c, tables, h, chunk * chunk_lags, std::min(chunk_lags, lags - chunk * chunk_lags),
+                     bias + h * lags);
   });
 }
 template void evaluate(const Coefficients&, const Tables&, float*);
@@ -123,7 +125,8 @@ void multiply_by(double* x, const double* y, int64_t count) {
   for (int64_t i = 0; i < count; ++i) x[i] *= y[i];
 }
 
-// moments[2 r], moments[2 r + 1] = sum u base^r {cos, sin} for r < orders; with `rapidity` also that times P, for r < rapidity_orders.
+// moments[2 r], moments[2 r + 1] = sum u base^r {cos, sin} for r < orders; with `rapidity` also that times P, for r <
+// rapidity_orders.
 void sector_moments(const double* u, const double* base, const double* cosine, const double* sine, int64_t orders,
                     const double* rapidity, int64_t rapidity_orders, int64_t count, double* moments) {
   double uc[chunk_lags], us[chunk_lags];

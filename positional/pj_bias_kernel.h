@@ -1,5 +1,5 @@
-// The numbers behind the PJ-bias operation: tables over lags, the sum of its sectors, and the moments its gradients are made of. All in double;
-// memory comes from an arena, and the structures are plain windows onto it.
+// The numbers behind the PJ-bias operation: tables over lags, the sum of its sectors, and the moments its gradients are
+// made of. All in double; memory comes from an arena, and the structures are plain windows onto it.
 #pragma once
 
 #include "core/tensor.h"
@@ -7,8 +7,8 @@
 
 namespace sextant::pj {
 
-// By lag d = 0 .. lags-1, each a row: x = d / L, the light-cone chart's B = d / sqrt(d^2 + L^2) and P = L asinh(d / L); and for each frequency k the
-// cosines and sines of w_k d and w_k P(d), and the envelope e^{-c_k x}.
+// By lag d = 0 .. lags-1, each a row: x = d / L, the light-cone chart's B = d / sqrt(d^2 + L^2) and P = L asinh(d / L);
+// and for each frequency k the cosines and sines of w_k d and w_k P(d), and the envelope e^{-c_k x}.
 struct Tables {
   int64_t lags = 0, frequencies = 0;
   const double* rows = nullptr;  // 3 + 4 K rows, `row` elements apart
@@ -35,10 +35,10 @@ struct Coefficients {
   int64_t heads = 0, frequencies = 0;
   int64_t fj_orders = 0, lc_orders = 0;  // R+1, R'+1; 0 when the sector is absent
   double length_scale = 1;
-  double gate[3] = {};                        // FJ, affine, LC, after the sigmoid
-  const double *w = nullptr, *damping = nullptr;      // [K]; damping c_k after softplus
-  const double *fj_cos = nullptr, *fj_sin = nullptr;  // [H, K, R+1]
-  const double *lc_cos = nullptr, *lc_sin = nullptr;  // [H, K, R'+1]
+  double gate[3] = {};                                 // FJ, affine, LC, after the sigmoid
+  const double *w = nullptr, *damping = nullptr;       // [K]; damping c_k after softplus
+  const double *fj_cos = nullptr, *fj_sin = nullptr;   // [H, K, R+1]
+  const double *lc_cos = nullptr, *lc_sin = nullptr;   // [H, K, R'+1]
   const double *constant = nullptr, *slope = nullptr;  // [H]; slope after softplus
 };
 
@@ -62,7 +62,9 @@ struct Moments {
   double total(int64_t h) const { return values[h * stride()]; }
   double first(int64_t h) const { return values[h * stride() + 1]; }
   const double* fj(int64_t h, int64_t k) const { return values + h * stride() + 2 + k * fj_block(); }
-  const double* lc(int64_t h, int64_t k) const { return values + h * stride() + 2 + frequencies * fj_block() + k * lc_block(); }
+  const double* lc(int64_t h, int64_t k) const {
+    return values + h * stride() + 2 + frequencies * fj_block() + k * lc_block();
+  }
   double fj_cos(int64_t h, int64_t k, int64_t r) const { return fj(h, k)[2 * r]; }
   double fj_sin(int64_t h, int64_t k, int64_t r) const { return fj(h, k)[2 * r + 1]; }
   double lc_cos(int64_t h, int64_t k, int64_t r) const { return lc(h, k)[2 * r]; }

@@ -1,13 +1,14 @@
-// PJ-bias as an operation with hand-written gradients, and its composed twin.                     [position-space.md section 4, arXiv 2606.05345]
+// PJ-bias as an operation with hand-written gradients, and its composed twin.                     [position-space.md
+// section 4, arXiv 2606.05345]
 //
 //   S_FJ(d)  = sum_{k,r} x^r e^{-c_k x} [ a_kr cos(w_k d) + b_kr sin(w_k d) ],   x = d / L,  c_k = softplus(c^_k)
 //   S_aff(d) = beta - s x,                                                       s = softplus(s^)
-//   S_LC(d)  = sum_{k,r} B^r [ a'_kr cos(w_k P) + b'_kr sin(w_k P) ],            P = L asinh(x),  B = d / sqrt(d^2 + L^2)
-//   b(d)     = g_FJ S_FJ(d) + g_aff S_aff(d) + g_LC S_LC(d),                     g = sigmoid(g^)
+//   S_LC(d)  = sum_{k,r} B^r [ a'_kr cos(w_k P) + b'_kr sin(w_k P) ],            P = L asinh(x),  B = d / sqrt(d^2 +
+//   L^2) b(d)     = g_FJ S_FJ(d) + g_aff S_aff(d) + g_LC S_LC(d),                     g = sigmoid(g^)
 //
-// The kernel is linear in its amplitudes, and differentiating it in anything else only raises an order or brings a factor P, so every gradient is a
-// combination of moments of u_d = dLoss/db(d). With A_r, B_r (FJ) and A'_r, B'_r (LC) for the moments with cos and sin, and AP'_r, BP'_r for those
-// with a factor P:
+// The kernel is linear in its amplitudes, and differentiating it in anything else only raises an order or brings a
+// factor P, so every gradient is a combination of moments of u_d = dLoss/db(d). With A_r, B_r (FJ) and A'_r, B'_r (LC)
+// for the moments with cos and sin, and AP'_r, BP'_r for those with a factor P:
 //
 //   da_kr = g_FJ A_r,  db_kr = g_FJ B_r,  da'_kr = g_LC A'_r,  db'_kr = g_LC B'_r
 //   dg^_X = g_X (1 - g_X) sum_d u_d S_X,  where  sum_d u_d S_FJ = sum_kr a A_r + b B_r,  and so on
@@ -15,7 +16,8 @@
 //   dlog w_k = g_FJ w_k L sum_r (b A_{r+1} - a B_{r+1}) + g_LC w_k sum_r (b' AP'_r - a' BP'_r)
 //   dlog L: dx = -x, dP = P - L B, dB = -B (1 - B^2), so
 //       g_FJ sum_kr [ c_k (a A_{r+1} + b B_{r+1}) - r (a A_r + b B_r) ]  +  g_aff s sum_d u_d x
-//     + g_LC sum_kr [ -r (a' (A'_r - A'_{r+2}) + b' (B'_r - B'_{r+2})) + w_k (b' (AP'_r - L A'_{r+1}) - a' (BP'_r - L B'_{r+1})) ]
+//     + g_LC sum_kr [ -r (a' (A'_r - A'_{r+2}) + b' (B'_r - B'_{r+2})) + w_k (b' (AP'_r - L A'_{r+1}) - a' (BP'_r - L
+//     B'_{r+1})) ]
 #include <fmt/format.h>
 
 #include <cmath>
@@ -98,9 +100,11 @@ void deliver(const Variable& x, F f) {
   x.accumulate(gradient);
 }
 
-// sum over heads, orders of a m_cos(r) + b m_sin(r), for one frequency or (k < 0) all: what amplitudes a, b make of the moments.
+// sum over heads, orders of a m_cos(r) + b m_sin(r), for one frequency or (k < 0) all: what amplitudes a, b make of the
+// moments.
 template <class Cos, class Sin>
-double contract(const double* a, const double* b, const pj::Coefficients& c, int64_t orders, int64_t k, Cos cosine, Sin sine) {
+double contract(const double* a, const double* b, const pj::Coefficients& c, int64_t orders, int64_t k, Cos cosine,
+                Sin sine) {
   double sum = 0;
   const int64_t first = k < 0 ? 0 : k, last = k < 0 ? c.frequencies : k + 1;
   for (int64_t h = 0; h < c.heads; ++h) {
@@ -128,20 +132,24 @@ void sector_sums(const pj::Coefficients& c, const pj::Moments& m, double (&sums)
 
 double damping_sum(const pj::Coefficients& c, const pj::Moments& m, int64_t k) {
   return contract(
-      c.fj_cos, c.fj_sin, c, c.fj_orders, k, [&](int64_t h, int64_t each, int64_t r) { return m.fj_cos(h, each, r + 1); },
+      c.fj_cos, c.fj_sin, c, c.fj_orders, k,
+      [&](int64_t h, int64_t each, int64_t r) { return m.fj_cos(h, each, r + 1); },
       [&](int64_t h, int64_t each, int64_t r) { return m.fj_sin(h, each, r + 1); });
 }
 
 double log_frequency_gradient(const pj::Coefficients& c, const pj::Moments& m, int64_t k) {
   double sum = 0;
   if (c.fj_orders > 0)
-    sum += c.gate[0] * c.length_scale * contract(
-        c.fj_cos, c.fj_sin, c, c.fj_orders, k, [&](int64_t h, int64_t each, int64_t r) { return -m.fj_sin(h, each, r + 1); },
-        [&](int64_t h, int64_t each, int64_t r) { return m.fj_cos(h, each, r + 1); });
+    sum += c.gate[0] * c.length_scale *
+           contract(
+               c.fj_cos, c.fj_sin, c, c.fj_orders, k,
+               [&](int64_t h, int64_t each, int64_t r) { return -m.fj_sin(h, each, r + 1); },
+               [&](int64_t h, int64_t each, int64_t r) { return m.fj_cos(h, each, r + 1); });
   if (c.lc_orders > 0)
     sum += c.gate[2] * contract(
-        c.lc_cos, c.lc_sin, c, c.lc_orders, k, [&](int64_t h, int64_t each, int64_t r) { return -m.lc_sin_rapidity(h, each, r); },
-        [&](int64_t h, int64_t each, int64_t r) { return m.lc_cos_rapidity(h, each, r); });
+                           c.lc_cos, c.lc_sin, c, c.lc_orders, k,
+                           [&](int64_t h, int64_t each, int64_t r) { return -m.lc_sin_rapidity(h, each, r); },
+                           [&](int64_t h, int64_t each, int64_t r) { return m.lc_cos_rapidity(h, each, r); });
   return c.w[k] * sum;
 }
 
@@ -188,9 +196,11 @@ void deliver_all(const PjBiasVariables& in, const pj::Coefficients& c, const pj:
   amplitude(in.fj_sin, c.fj_orders, c.gate[0], [&](int64_t h, int64_t k, int64_t r) { return m.fj_sin(h, k, r); });
   amplitude(in.lc_cos, c.lc_orders, c.gate[2], [&](int64_t h, int64_t k, int64_t r) { return m.lc_cos(h, k, r); });
   amplitude(in.lc_sin, c.lc_orders, c.gate[2], [&](int64_t h, int64_t k, int64_t r) { return m.lc_sin(h, k, r); });
-  deliver(in.damping, [&](int64_t k) { return -c.gate[0] * sigmoid_of(in.damping.value().flat(k)) * damping_sum(c, m, k); });
+  deliver(in.damping,
+          [&](int64_t k) { return -c.gate[0] * sigmoid_of(in.damping.value().flat(k)) * damping_sum(c, m, k); });
   deliver(in.affine_const, [&](int64_t h) { return c.gate[1] * m.total(h); });
-  deliver(in.affine_slope, [&](int64_t h) { return -c.gate[1] * sigmoid_of(in.affine_slope.value().flat(h)) * m.first(h); });
+  deliver(in.affine_slope,
+          [&](int64_t h) { return -c.gate[1] * sigmoid_of(in.affine_slope.value().flat(h)) * m.first(h); });
   deliver(in.log_frequency, [&](int64_t k) { return log_frequency_gradient(c, m, k); });
   deliver(in.log_scale, [&](int64_t) { return log_scale_gradient(c, m); });
 }
@@ -209,7 +219,8 @@ Variable pj_bias(const PjBiasVariables& in, const PjBiasSettings& settings, int6
                      bias, [in, c, tables](const Tensor& dbias) {
                        dispatch(dbias.dtype(), [&](auto type) {
                          using T = decltype(type);
-                         deliver_all(in, c, pj::moments(in.gate.tape().arena(), c, tables, dbias.data<T>(), dbias.stride(0)));
+                         deliver_all(in, c,
+                                     pj::moments(in.gate.tape().arena(), c, tables, dbias.data<T>(), dbias.stride(0)));
                        });
                      });
 }
@@ -236,7 +247,8 @@ Variable powers(Variable x, int64_t orders) {
 
 // sum_kr amplitude_hkr wave_k(d) power_r(d): amplitudes [H, K, R+1], wave [K, lags], power [R+1, lags] -> [H, lags]
 Variable combine(Variable amplitudes, Variable wave, Variable power) {
-  const int64_t heads = amplitudes.size(0), count = amplitudes.size(1), orders = amplitudes.size(2), lags = wave.size(1);
+  const int64_t heads = amplitudes.size(0), count = amplitudes.size(1), orders = amplitudes.size(2),
+                lags = wave.size(1);
   const Variable basis = multiply(reshape(wave, {count, 1, lags}), reshape(power, {1, orders, lags}));
   return matmul(reshape(amplitudes, {heads, count * orders}), reshape(basis, {count * orders, lags}));
 }
@@ -281,7 +293,8 @@ Variable pj_bias_composed(const PjBiasVariables& in, const PjBiasSettings& setti
   }
   if (in.affine_const.defined()) {
     const Shape column{settings.heads, 1};
-    const Variable line = subtract(reshape(in.affine_const, column), multiply(reshape(softplus(in.affine_slope), column), x));
+    const Variable line =
+        subtract(reshape(in.affine_const, column), multiply(reshape(softplus(in.affine_slope), column), x));
     bias = add(bias, multiply(gate(1), line));
   }
   if (in.lc_cos.defined()) {

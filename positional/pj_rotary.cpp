@@ -1,13 +1,15 @@
-// PJ-rotary: the position space as one exact feature transform (arXiv 2606.05345).                      [position-space.md section 5]
+// PJ-rotary: the position space as one exact feature transform (arXiv 2606.05345). [position-space.md section 5]
 //
 //   G(n) = (+)_k [Jordan chain of order m at w_k, jets of n / L]  (+)  [[1, n/L], [0, 1]]
 //   q~_i = G(i)^T q_i,   k~_j = G(-j) k_j
 //
-// The last block (affine=1) is unipotent, at the unit root, and carries the constant and the linear lag; it owns the last two coordinates, and the chains share
-// the others. Where their number is no multiple of 2 m, the last chain is shorter.
+// The last block (affine=1) is unipotent, at the unit root, and carries the constant and the linear lag; it owns the
+// last two coordinates, and the chains share the others. Where their number is no multiple of 2 m, the last chain is
+// shorter.
 //
-// chart=lc puts P(n) = L asinh(n / L) for the phase and B(n) = n / sqrt(n^2 + L^2) for the jets, at absolute positions. That chart is bounded but has no exact
-// one-parameter representation: the logits depend on more than the lag, by the closure error. Order 1 in the raw chart without the affine block is RoPE to the bit.
+// chart=lc puts P(n) = L asinh(n / L) for the phase and B(n) = n / sqrt(n^2 + L^2) for the jets, at absolute positions.
+// That chart is bounded but has no exact one-parameter representation: the logits depend on more than the lag, by the
+// closure error. Order 1 in the raw chart without the affine block is RoPE to the bit.
 #include <cmath>
 
 #include "core/error.h"
@@ -19,7 +21,8 @@ namespace {
 
 class PjRotary : public Term {
  public:
-  PjRotary(const TermSpec& spec, const PositionSettings& settings) : settings_(settings), family_(make_family(spec, settings)) {}
+  PjRotary(const TermSpec& spec, const PositionSettings& settings)
+      : settings_(settings), family_(make_family(spec, settings)) {}
 
   void transform(const PositionCall& call, Features& features) override {
     const auto form = call.composed ? transform_by_chains_composed : transform_by_chains;
@@ -30,7 +33,8 @@ class PjRotary : public Term {
   static ChainFamily make_family(const TermSpec& spec, const PositionSettings& settings) {
     const int64_t order = spec.integer("order", 1, 64), dim = settings.head_dim;
     const bool affine = spec.flag("affine");
-    require(dim % 2 == 0, "position: 'pj-rotary' rotates pairs, the head dimension is {} (width / heads), must be even", dim);
+    require(dim % 2 == 0, "position: 'pj-rotary' rotates pairs, the head dimension is {} (width / heads), must be even",
+            dim);
     require(affine ? dim >= 2 * order + 2 : dim % (2 * order) == 0,
             "position: order={} of 'pj-rotary' needs a head dimension (width / heads) {} {}, it is {}", order,
             affine ? "of at least" : "that is a multiple of", affine ? 2 * order + 2 : 2 * order, dim);
@@ -59,7 +63,8 @@ const RegisterStrategy register_pj_rotary({
              {"scale", "", "length scale L in tokens, from 1e-6 to 1e12; the training context when not given", {}},
              {"affine", "1", "whether the last two coordinates carry constant and linear lag", {"0", "1"}},
              {"chart", "raw", "positions as they are, or bounded by the light-cone chart", {"raw", "lc"}}},
-    .examples = {"pj-rotary", "pj-rotary(order=1,affine=0)", "pj-rotary(order=2,affine=0,scale=64)", "pj-rotary(order=2,chart=lc)"},
+    .examples = {"pj-rotary", "pj-rotary(order=1,affine=0)", "pj-rotary(order=2,affine=0,scale=64)",
+                 "pj-rotary(order=2,chart=lc)"},
     .transform = StrategyInfo::Transform::exclusive,
     .make = [](const TermSpec& spec, const PositionSettings& settings) -> std::unique_ptr<Term> {
       return std::make_unique<PjRotary>(spec, settings);

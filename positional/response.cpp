@@ -26,23 +26,26 @@ struct Sequence {
   Sequence(Tape& tape, const PositionSettings& settings, int64_t length, uint64_t seed) {
     const Random random(seed, "response tokens");
     for (int64_t t = 0; t < length; ++t)
-      tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(t), static_cast<uint64_t>(settings.vocabulary))));
+      tokens.push_back(
+          static_cast<int32_t>(random.below(static_cast<uint64_t>(t), static_cast<uint64_t>(settings.vocabulary))));
     const Tensor input = tape.empty({1, length, settings.width}, DType::f64);
     fill_normal(input, Random(seed, "response input"), 0.0, 1.0);
     call = {&tape, tape.constant(input), tokens, 1, length, 0, length, false, nullptr};
   }
 };
 
-// <q~_i, k~_j> for all j <= i, i the last position: the transformed query row [1, D] against the keys [T, D] of one head, tile by tile where a transport has to
-// carry the row.
-std::vector<double> scores_of(Arena& arena, const Tensor& query, const Tensor& keys, const TileTransport* transport, int head) {
+// <q~_i, k~_j> for all j <= i, i the last position: the transformed query row [1, D] against the keys [T, D] of one
+// head, tile by tile where a transport has to carry the row.
+std::vector<double> scores_of(Arena& arena, const Tensor& query, const Tensor& keys, const TileTransport* transport,
+                              int head) {
   const int64_t last = keys.size(0) - 1, tile = TileTransport::tile;
   std::vector<double> result(static_cast<size_t>(last + 1));
   const Tensor carried = converted(arena, query, DType::f64);
   for (int64_t J = last / tile; J >= 0; --J) {
     const int64_t first = J * tile, count = std::min(tile, last + 1 - first);
     const TilePair pair{0, head, last / tile, J, last, 1, count};
-    const Tensor of_tile = converted(arena, keys.slice(0, first, count), DType::f64), scores = zeros(arena, {1, count}, DType::f64);
+    const Tensor of_tile = converted(arena, keys.slice(0, first, count), DType::f64),
+                 scores = zeros(arena, {1, count}, DType::f64);
     if (transport != nullptr) transport->carry(pair, query, carried);
     if (transport != nullptr && pair.diagonal() && transport->overrides_diagonal())
       transport->diagonal_scores(pair, carried, of_tile, scores);
@@ -55,7 +58,8 @@ std::vector<double> scores_of(Arena& arena, const Tensor& query, const Tensor& k
 
 Variable unit_rows(Tape& tape, const PositionSettings& settings, int64_t length, int64_t coordinate) {
   const Tensor x = tape.zeros({1, length, settings.heads, settings.head_dim}, DType::f64);
-  for (int64_t row = 0; row < length * settings.heads; ++row) x.data<double>()[row * settings.head_dim + coordinate] = 1.0;
+  for (int64_t row = 0; row < length * settings.heads; ++row)
+    x.data<double>()[row * settings.head_dim + coordinate] = 1.0;
   return tape.constant(x);
 }
 
@@ -67,14 +71,15 @@ std::vector<double> at_lags(const std::vector<double>& by_position, std::span<co
 
 void check_lags(std::span<const int64_t> lags, int64_t query_position) {
   require(!lags.empty() && *std::ranges::min_element(lags) >= 0, "lags must be 0 or more");
-  require(*std::ranges::max_element(lags) <= query_position, "a query at position {} has no key at lag {}", query_position,
-          *std::ranges::max_element(lags));
+  require(*std::ranges::max_element(lags) <= query_position, "a query at position {} has no key at lag {}",
+          query_position, *std::ranges::max_element(lags));
 }
 
 }  // namespace
 
-std::vector<Response> transform_responses(PositionStand& stand, std::span<const int64_t> lags, int64_t query_position, std::span<const int> heads,
-                                          std::span<const int64_t> coordinates, uint64_t seed) {
+std::vector<Response> transform_responses(PositionStand& stand, std::span<const int64_t> lags, int64_t query_position,
+                                          std::span<const int> heads, std::span<const int64_t> coordinates,
+                                          uint64_t seed) {
   check_lags(lags, query_position);
   const PositionSettings& settings = stand.settings();
   const int64_t length = query_position + 1;
@@ -99,10 +104,12 @@ std::vector<Response> transform_responses(PositionStand& stand, std::span<const 
     with_unit_rows(b, [&](Arena& scratch, const Features& features, const TileTransport* transport) {
       for (const int head : heads) {
         for (size_t a = 0; a < coordinates.size(); ++a) {
-          const auto by_position =
-              scores_of(scratch, queries[a].slice(0, head, 1), features.k.value().select(0, 0).select(1, head), transport, head);
-          Response response{"transform", head, fmt::format("q{} k{}", coordinates[a], b), "", at_lags(by_position, lags)};
-          if (std::ranges::any_of(response.values, [](double value) { return std::fabs(value) > 1e-13; })) all.push_back(std::move(response));
+          const auto by_position = scores_of(scratch, queries[a].slice(0, head, 1),
+                                             features.k.value().select(0, 0).select(1, head), transport, head);
+          Response response{"transform", head, fmt::format("q{} k{}", coordinates[a], b), "",
+                            at_lags(by_position, lags)};
+          if (std::ranges::any_of(response.values, [](double value) { return std::fabs(value) > 1e-13; }))
+            all.push_back(std::move(response));
         }
       }
     });
@@ -131,7 +138,8 @@ std::vector<Response> bias_responses(PositionStand& stand, std::span<const int64
   return all;
 }
 
-std::vector<Response> gate_responses(PositionStand& stand, std::span<const int64_t> lags, int64_t query_position, int head, uint64_t seed) {
+std::vector<Response> gate_responses(PositionStand& stand, std::span<const int64_t> lags, int64_t query_position,
+                                     int head, uint64_t seed) {
   check_lags(lags, query_position);
   Tape tape;
   NoGrad none(tape);

@@ -1,11 +1,13 @@
 // Rotary position embedding, RoPE (Su et al., arXiv 2104.09864), and the published ways to stretch it.
 //
-//   q~_i = R(i w_k) q_i,  k~_j = R(j w_k) k_j   pair by pair,  w_k = base^(-2k/D):   the logit depends on R((j - i) w) only
+//   q~_i = R(i w_k) q_i,  k~_j = R(j w_k) k_j   pair by pair,  w_k = base^(-2k/D):   the logit depends on R((j - i) w)
+//   only
 //
 //   linear       n -> n / s                                      (position interpolation, arXiv 2306.15595)
 //   ntk          base -> base s^(D/(D-2)): the slowest pair is slowed by s, the fastest not at all
 //   dynamic-ntk  the same with s = max(1, T / context) at length T
-//   yarn         by wavelength (arXiv 2309.00071, section 3.2): with r = context w / 2 pi turns in the training context,
+//   yarn         by wavelength (arXiv 2309.00071, section 3.2): with r = context w / 2 pi turns in the training
+//   context,
 //                w -> (1 - g) w / s + g w,  g = clamp((r - 1) / (32 - 1), 0, 1); and logits times (0.1 ln s + 1)^2
 #include <algorithm>
 #include <cmath>
@@ -18,8 +20,8 @@
 
 namespace sextant {
 
-std::vector<DoubleDouble> rope_frequencies(double base, const std::string& scaling, DoubleDouble factor, int64_t head_dim,
-                                           int64_t context) {
+std::vector<DoubleDouble> rope_frequencies(double base, const std::string& scaling, DoubleDouble factor,
+                                           int64_t head_dim, int64_t context) {
   const int64_t pairs = head_dim / 2;
   DoubleDouble stretched{base};
   // s^(D/(D-2)) = s s^(1/(P-1)); a single pair has frequency 1 whatever the base.
@@ -51,8 +53,10 @@ class Rope : public Term {
         pairing_(spec.word("pairing") == "half" ? Pairing::half : Pairing::interleaved),
         key_("rope " + spec.text()) {
     require(settings.head_dim >= 2 && settings.head_dim % 2 == 0,
-            "position: 'rope' rotates pairs, the head dimension is {} (width / heads), must be even", settings.head_dim);
-    frequencies_ = rope_frequencies(base_, dynamic() ? "none" : scaling_, {factor_}, settings.head_dim, settings.context);
+            "position: 'rope' rotates pairs, the head dimension is {} (width / heads), must be even",
+            settings.head_dim);
+    frequencies_ =
+        rope_frequencies(base_, dynamic() ? "none" : scaling_, {factor_}, settings.head_dim, settings.context);
   }
 
   void transform(const PositionCall& call, Features& features) override {
@@ -78,7 +82,8 @@ class Rope : public Term {
   Tensor phasors_of(const PositionCall& call) const {
     if (dynamic() && call.total > settings_.context) {
       // Every length has frequencies of its own, so there is nothing to share beyond the step.
-      const DoubleDouble factor = DoubleDouble{static_cast<double>(call.total)} / DoubleDouble{static_cast<double>(settings_.context)};
+      const DoubleDouble factor =
+          DoubleDouble{static_cast<double>(call.total)} / DoubleDouble{static_cast<double>(settings_.context)};
       const auto stretched = rope_frequencies(base_, scaling_, factor, settings_.head_dim, settings_.context);
       return phasor_table(call.tape->arena(), call.first, call.length, stretched, pairing_, settings_.dtype);
     }
@@ -101,16 +106,18 @@ const RegisterStrategy register_rope({
              {"scaling", "none", "how longer contexts are reached", {"none", "linear", "ntk", "dynamic-ntk", "yarn"}},
              {"factor", "2", "how many times the training context, from 1 on; read by linear, ntk and yarn", {}},
              {"pairing", "interleaved", "pairs (x0, x1), (x2, x3), .. or (x0, x_{D/2}), ..", {"interleaved", "half"}}},
-    .examples = {"rope", "rope(base=500000,pairing=half)", "rope(scaling=linear,factor=4)", "rope(scaling=ntk,factor=4)",
-                 "rope(scaling=dynamic-ntk)", "rope(scaling=yarn,factor=8)"},
+    .examples = {"rope", "rope(base=500000,pairing=half)", "rope(scaling=linear,factor=4)",
+                 "rope(scaling=ntk,factor=4)", "rope(scaling=dynamic-ntk)", "rope(scaling=yarn,factor=8)"},
     .transform = StrategyInfo::Transform::rotation,
     .make = [](const TermSpec& spec, const PositionSettings& settings) -> std::unique_ptr<Term> {
       return std::make_unique<Rope>(spec, settings);
     },
     // Other rotations act on interleaved pairs, which half pairs do not commute with.
-    .transform_of = [](const TermSpec& spec) {
-      return spec.word("pairing") == "half" ? StrategyInfo::Transform::exclusive : StrategyInfo::Transform::rotation;
-    },
+    .transform_of =
+        [](const TermSpec& spec) {
+          return spec.word("pairing") == "half" ? StrategyInfo::Transform::exclusive
+                                                : StrategyInfo::Transform::rotation;
+        },
 });
 
 }  // namespace

@@ -20,28 +20,32 @@ void rotate(Tape& tape, Features& features, const Tensor& phasors, Pairing pairi
   const Variable q = features.q, k = features.k;
   const Tensor rotated_q = tape.empty(q.shape(), q.dtype()), rotated_k = tape.empty(k.shape(), k.dtype());
   kernels::rotate({{{q.value(), {rotated_q, false}}, {k.value(), {rotated_k, false}}}}, phasors, pairing, false);
-  const auto rotated = tape.record_many<2>(
-      "rotate", {q, k}, {rotated_q, rotated_k}, [q, k, phasors, pairing](std::span<const Tensor> dy) {
-        kernels::Rotation jobs[2];
-        size_t count = 0;
-        if (q.needs_gradient()) jobs[count++] = {dy[0], q.sink()};
-        if (k.needs_gradient()) jobs[count++] = {dy[1], k.sink()};
-        kernels::rotate({jobs, count}, phasors, pairing, true);
-      });
+  const auto rotated = tape.record_many<2>("rotate", {q, k}, {rotated_q, rotated_k},
+                                           [q, k, phasors, pairing](std::span<const Tensor> dy) {
+                                             kernels::Rotation jobs[2];
+                                             size_t count = 0;
+                                             if (q.needs_gradient()) jobs[count++] = {dy[0], q.sink()};
+                                             if (k.needs_gradient()) jobs[count++] = {dy[1], k.sink()};
+                                             kernels::rotate({jobs, count}, phasors, pairing, true);
+                                           });
   features.q = rotated[0];
   features.k = rotated[1];
 }
 
-// The two coordinates of all pairs apart, [B, T, H, P] each, rotated by broadcast tables [T, 1, P] and put together again.
+// The two coordinates of all pairs apart, [B, T, H, P] each, rotated by broadcast tables [T, 1, P] and put together
+// again.
 Variable rotate_composed(Tape& tape, Variable x, const Tensor& phasors, Pairing pairing) {
   const int64_t length = x.size(1), pairs = x.size(3) / 2;
   const bool interleaved = pairing == Pairing::interleaved;
   const int axis = interleaved ? 4 : 3;  // of [B, T, H, P, 2] or [B, T, H, 2, P]
-  const Shape apart = interleaved ? Shape{x.size(0), length, x.size(2), pairs, 2} : Shape{x.size(0), length, x.size(2), 2, pairs};
+  const Shape apart =
+      interleaved ? Shape{x.size(0), length, x.size(2), pairs, 2} : Shape{x.size(0), length, x.size(2), 2, pairs};
   const Shape flat{x.size(0), length, x.size(2), pairs};
   const Variable both = reshape(contiguous(x), apart);
-  const Variable x0 = reshape(contiguous(slice(both, axis, 0, 1)), flat), x1 = reshape(contiguous(slice(both, axis, 1, 1)), flat);
-  const Tensor table = contiguous(tape.arena(), phasors).reshape(interleaved ? Shape{length, 1, pairs, 2} : Shape{length, 1, 2, pairs});
+  const Variable x0 = reshape(contiguous(slice(both, axis, 0, 1)), flat),
+                 x1 = reshape(contiguous(slice(both, axis, 1, 1)), flat);
+  const Tensor table =
+      contiguous(tape.arena(), phasors).reshape(interleaved ? Shape{length, 1, pairs, 2} : Shape{length, 1, 2, pairs});
   const Variable cosine = tape.constant(table.select(axis - 1, 0)), sine = tape.constant(table.select(axis - 1, 1));
   Shape part = apart;
   part.set(axis, 1);
@@ -52,7 +56,8 @@ Variable rotate_composed(Tape& tape, Variable x, const Tensor& phasors, Pairing 
 
 namespace {
 
-AuditCase rotate_case(Arena& arena, const char* label, const Shape& shape, Pairing pairing, int64_t first, double scale) {
+AuditCase rotate_case(Arena& arena, const char* label, const Shape& shape, Pairing pairing, int64_t first,
+                      double scale) {
   const auto table = [&](DType dtype) {
     return phasor_table(arena, first, shape[1], geometric_frequencies({10000.0}, shape[3] / 2), pairing, dtype);
   };

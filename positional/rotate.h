@@ -7,7 +7,8 @@
 
 namespace sextant {
 
-// q~ = R(angle) q, k~ = R(angle) k; q, k [B, T, H, D], phasors [T, D] as in core/rotation.h. Features may be undefined (left alone).
+// q~ = R(angle) q, k~ = R(angle) k; q, k [B, T, H, D], phasors [T, D] as in core/rotation.h. Features may be undefined
+// (left alone).
 void rotate(Tape& tape, Features& features, const Tensor& phasors, Pairing pairing);
 Variable rotate(Tape& tape, Variable x, const Tensor& phasors, Pairing pairing);
 Variable rotate_composed(Tape& tape, Variable x, const Tensor& phasors, Pairing pairing);

@@ -106,11 +106,13 @@ class SpecReader {
     if (take('(') && !take(')')) {
       do given.push_back(key_and_value(info, given));
       while (take(','));
-      if (!take(')')) fail("position: '(' of '{}' is not closed at offset {} of '{}', expected ',' or ')'", name, at_, text_);
+      if (!take(')'))
+        fail("position: '(' of '{}' is not closed at offset {} of '{}', expected ',' or ')'", name, at_, text_);
     }
     std::vector<std::pair<std::string, std::string>> values;
     for (const SpecKey& key : info.keys) {
-      const auto found = std::find_if(given.begin(), given.end(), [&](const auto& pair) { return pair.first == key.name; });
+      const auto found =
+          std::find_if(given.begin(), given.end(), [&](const auto& pair) { return pair.first == key.name; });
       values.emplace_back(key.name, found == given.end() ? key.default_value : found->second);
     }
     return {info.name, std::move(values)};
@@ -121,17 +123,21 @@ class SpecReader {
     skip_spaces();
     const size_t start = at_;
     const std::string key(word());
-    if (key.empty()) fail("position: '{}' lacks a key at offset {} of '{}', expected key=value", info.name, start, text_);
+    if (key.empty())
+      fail("position: '{}' lacks a key at offset {} of '{}', expected key=value", info.name, start, text_);
     const SpecKey& known = find_key(info, key, start);
     for (const auto& [earlier, value] : given)
       require(earlier != key, "position: '{}' has key '{}' twice, the second time at offset {}", info.name, key, start);
-    if (!take('=')) fail("position: key '{}' of '{}' lacks '=' at offset {}, expected {}=value", key, info.name, at_, key);
+    if (!take('='))
+      fail("position: key '{}' of '{}' lacks '=' at offset {}, expected {}=value", key, info.name, at_, key);
     const size_t value_start = at_;
     std::string value(word());
     if (value.empty())
-      fail("position: key '{}' of '{}' has no value at offset {}, expected {}", key, info.name, value_start, known.help);
+      fail("position: key '{}' of '{}' has no value at offset {}, expected {}", key, info.name, value_start,
+           known.help);
     if (!known.choices.empty() && std::find(known.choices.begin(), known.choices.end(), value) == known.choices.end())
-      fail("position: {}={} of '{}' (at offset {}): {}", key, value, info.name, value_start, suggestion(value, known.choices));
+      fail("position: {}={} of '{}' (at offset {}): {}", key, value, info.name, value_start,
+           suggestion(value, known.choices));
     return {key, std::move(value)};
   }
 

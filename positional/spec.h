@@ -11,7 +11,7 @@ namespace sextant {
 // A key a strategy takes.
 struct SpecKey {
   std::string name;
-  std::string default_value;         // as text; "" means derived from the model (documented in `help`)
+  std::string default_value;  // as text; "" means derived from the model (documented in `help`)
   std::string help;
   std::vector<std::string> choices;  // allowed words; empty for numbers
 };
@@ -36,8 +36,8 @@ class TermSpec {
   std::vector<std::pair<std::string, std::string>> values_;
 };
 
-// Splits and checks a SPEC against the registered strategies. Throws Error: unknown name or key (with the nearest right one), a key given twice, a
-// word that is no choice, unbalanced parentheses, an empty term.
+// Splits and checks a SPEC against the registered strategies. Throws Error: unknown name or key (with the nearest right
+// one), a key given twice, a word that is no choice, unbalanced parentheses, an empty term.
 std::vector<TermSpec> parse_spec(std::string_view spec);
 
 // The candidate with the least edit distance to `word`.

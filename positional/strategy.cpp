@@ -33,7 +33,8 @@ std::vector<StrategyInfo>& registry() {
 }
 
 const StrategyInfo& info_of(const TermSpec& spec) {
-  return *std::find_if(registry().begin(), registry().end(), [&](const StrategyInfo& info) { return info.name == spec.name(); });
+  return *std::find_if(registry().begin(), registry().end(),
+                       [&](const StrategyInfo& info) { return info.name == spec.name(); });
 }
 
 StrategyInfo::Transform transform_of(const TermSpec& spec) {
@@ -48,10 +49,11 @@ void check_combination(const std::vector<TermSpec>& specs) {
       const TermSpec &a = specs[first], &b = specs[second];
       require(a.name() != b.name(), "position: '{}' stands twice, a SPEC takes each strategy once", a.name());
       const Transform ta = transform_of(a), tb = transform_of(b);
-      require(ta == Transform::none || tb == Transform::none || (ta == Transform::rotation && tb == Transform::rotation),
-              "position: '{}' and '{}' both transform the features and do not commute; keep one of them and add lag biases "
-              "or gates",
-              a.text(), b.text());
+      require(
+          ta == Transform::none || tb == Transform::none || (ta == Transform::rotation && tb == Transform::rotation),
+          "position: '{}' and '{}' both transform the features and do not commute; keep one of them and add lag biases "
+          "or gates",
+          a.text(), b.text());
     }
   }
 }
@@ -64,13 +66,15 @@ const std::vector<StrategyInfo>& strategies() {
 
 RegisterStrategy::RegisterStrategy(StrategyInfo info) {
   std::vector<StrategyInfo>& all = registry();
-  const auto place = std::find_if(all.begin(), all.end(), [&](const StrategyInfo& other) { return other.name >= info.name; });
+  const auto place =
+      std::find_if(all.begin(), all.end(), [&](const StrategyInfo& other) { return other.name >= info.name; });
   assert(place == all.end() || place->name != info.name);
   RegisterAudit(info.name, "strategy", [info](Arena& arena) { return strategy_audit_cases(info, arena); });
   all.insert(place, std::move(info));
 }
 
-Parameter make_parameter(const PositionSettings& settings, const std::string& term, const std::string& name, const Shape& shape) {
+Parameter make_parameter(const PositionSettings& settings, const std::string& term, const std::string& name,
+                         const Shape& shape) {
   Parameter parameter;
   parameter.name = settings.prefix + term + "." + name;
   parameter.value = zeros(*settings.weights, shape, settings.dtype);
@@ -97,8 +101,9 @@ Position::Position(const std::string& spec, const PositionSettings& settings) : 
   std::vector<std::string> names;
   for (const Parameter* parameter : parameters()) {
     require(std::find(names.begin(), names.end(), parameter->name) == names.end(),
-            "position: '{}': two terms have a parameter '{}'; leave one of them out (gate=1 and the term gate are the same)", spec,
-            parameter->name);
+            "position: '{}': two terms have a parameter '{}'; leave one of them out (gate=1 and the term gate are the "
+            "same)",
+            spec, parameter->name);
     names.push_back(parameter->name);
   }
 }

@@ -1,12 +1,13 @@
-// What a position strategy is. A SPEC such as "rope(scaling=yarn,factor=4)+affine" is a sum of terms; each term is one strategy, in one file, and
-// supplies any of
+// What a position strategy is. A SPEC such as "rope(scaling=yarn,factor=4)+affine" is a sum of terms; each term is one
+// strategy, in one file, and supplies any of
 //
 //   a feature transform   q~ = A_i q_i, k~ = B_j k_j, v~ = C_j v_j, and what undoes C on the output (restore)
 //   a lag bias            b_h(i - j), added to the logits
 //   a cumulative gate     log f_t per token and head; logits gain F_i - F_j, F_i = sum_{t <= i} log f_t
 //   a tile transport      for the two that are not separable in i and j (core/tile_transport.h)
 //
-//   logit(i, j) = <q~_i, k~_j> / sqrt(D) + b_h(i - j) + F_i - F_j,   out_i = restore_i(sum_j softmax_j(logit(i, .)) v~_j)
+//   logit(i, j) = <q~_i, k~_j> / sqrt(D) + b_h(i - j) + F_i - F_j,   out_i = restore_i(sum_j softmax_j(logit(i, .))
+//   v~_j)
 //
 // Terms compose: transforms chain in the order of the SPEC, biases and gates add. [position-space.md section 0]
 #pragma once
@@ -27,12 +28,13 @@
 
 namespace sextant {
 
-// Tables that are the same for every layer and head (cosines by position, say) are kept once for the whole model and grown when a longer
-// sequence comes. Not per step: they live in an arena of their own.
+// Tables that are the same for every layer and head (cosines by position, say) are kept once for the whole model and
+// grown when a longer sequence comes. Not per step: they live in an arena of their own.
 class PositionTables {
  public:
-  // The tensor known under `key`, made for at least `positions` positions: `make(arena, positions)` builds it when it is absent or too short.
-  // Growing is at least by doubling, so a generated token does not rebuild it, and outgrown tables stay alive: a tape may still hold them.
+  // The tensor known under `key`, made for at least `positions` positions: `make(arena, positions)` builds it when it
+  // is absent or too short. Growing is at least by doubling, so a generated token does not rebuild it, and outgrown
+  // tables stay alive: a tape may still hold them.
   Tensor get(const std::string& key, int64_t positions, const std::function<Tensor(Arena&, int64_t positions)>& make);
 
  private:
@@ -51,15 +53,17 @@ struct PositionSettings {
   int layer = 0;
   DType dtype = DType::f32;
   uint64_t seed = 0;
-  Arena* weights = nullptr;         // where parameters and constants live
+  Arena* weights = nullptr;          // where parameters and constants live
   PositionTables* tables = nullptr;  // shared by all layers
-  std::string prefix;               // "blocks.0.position.": parameters are named prefix + TERM + "." + NAME
+  std::string prefix;                // "blocks.0.position.": parameters are named prefix + TERM + "." + NAME
 };
 
 // A parameter of the term, zero at first, in the model's arena.
-Parameter make_parameter(const PositionSettings& settings, const std::string& term, const std::string& name, const Shape& shape);
+Parameter make_parameter(const PositionSettings& settings, const std::string& term, const std::string& name,
+                         const Shape& shape);
 
-// What a term carries from one call to the next in generation and streamed evaluation (the sum of angles so far, the last product).
+// What a term carries from one call to the next in generation and streamed evaluation (the sum of angles so far, the
+// last product).
 struct TermState {
   virtual ~TermState() = default;
 };
@@ -111,37 +115,52 @@ class Term {
   // Undoes the transform of the values on the attention's output [B, T, H, D].
   virtual Variable restore(const PositionCall&, Variable output) { return output; }
   // b_h(d) for d = 0 .. lags-1 as [H, lags]; undefined when the term has none.
-  virtual Variable lag_bias(const PositionCall&, int64_t lags) { (void)lags; return {}; }
+  virtual Variable lag_bias(const PositionCall&, int64_t lags) {
+    (void)lags;
+    return {};
+  }
   // log f_t as [B, T, H]; undefined when the term has none.
   virtual Variable log_gate(const PositionCall&) { return {}; }
-  // Placed in the tape's arena by the term (never destroyed) and alive until the tape's reset; null when the term has none. Called once, after
-  // transform() of all terms, with the features as attention will read them: with a cache, k and v are all S cached rows, which a term whose keys
-  // change as tokens come may bring up to date in place.
+  // Placed in the tape's arena by the term (never destroyed) and alive until the tape's reset; null when the term has
+  // none. Called once, after transform() of all terms, with the features as attention will read them: with a cache, k
+  // and v are all S cached rows, which a term whose keys change as tokens come may bring up to date in place.
   virtual TileTransport* tile_transport(const PositionCall&, const Features&) { return nullptr; }
 
-  // Whether keys that were cached while the sequence was shorter still hold at `total` positions. False for dynamic scaling
-  // beyond the training length: generation then recomputes the whole sequence.
-  virtual bool keys_hold(int64_t total) const { (void)total; return true; }
-  virtual std::unique_ptr<TermState> new_state(int64_t batch) const { (void)batch; return nullptr; }
+  // Whether keys that were cached while the sequence was shorter still hold at `total` positions. False for dynamic
+  // scaling beyond the training length: generation then recomputes the whole sequence.
+  virtual bool keys_hold(int64_t total) const {
+    (void)total;
+    return true;
+  }
+  virtual std::unique_ptr<TermState> new_state(int64_t batch) const {
+    (void)batch;
+    return nullptr;
+  }
 
   // A factor on 1/sqrt(D) (YaRN's temperature); 1 for all others.
-  virtual double logit_scale(int64_t total) const { (void)total; return 1.0; }
+  virtual double logit_scale(int64_t total) const {
+    (void)total;
+    return 1.0;
+  }
 
   // The parts of the lag bias by sector and order, for the diagnostics; empty when it has none.
   virtual std::vector<SectorComponent> components() { return {}; }
 };
 
-// How a strategy is known to the program. Registering it, in its own file, is all that `train`, `kernel`, `audit`, `bench` and the experiments need.
+// How a strategy is known to the program. Registering it, in its own file, is all that `train`, `kernel`, `audit`,
+// `bench` and the experiments need.
 struct StrategyInfo {
   std::string name;
   std::string summary;                // one line, with the source
   std::vector<SpecKey> keys;          // keys, defaults, ranges
   std::vector<std::string> examples;  // SPECs that `audit` and the tests exercise; between them they use every key
-  // Rotations of interleaved pairs commute and may share a SPEC. Exclusive transforms act on blocks that do not commute with others' and cannot
-  // share a SPEC with another feature transform.
+  // Rotations of interleaved pairs commute and may share a SPEC. Exclusive transforms act on blocks that do not commute
+  // with others' and cannot share a SPEC with another feature transform.
   enum class Transform { none, rotation, exclusive } transform = Transform::none;
-  std::function<std::unique_ptr<Term>(const TermSpec&, const PositionSettings&)> make;  // throws Error on values out of range
-  std::function<Transform(const TermSpec&)> transform_of = {};  // where it depends on the keys; otherwise `transform` holds
+  std::function<std::unique_ptr<Term>(const TermSpec&, const PositionSettings&)>
+      make;  // throws Error on values out of range
+  std::function<Transform(const TermSpec&)> transform_of =
+      {};  // where it depends on the keys; otherwise `transform` holds
 };
 
 const std::vector<StrategyInfo>& strategies();  // sorted by name

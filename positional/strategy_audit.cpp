@@ -1,5 +1,6 @@
-// What `audit` and the tests feed every registered strategy: each of its example SPECs around a small attention, with all that a position layer reads as
-// an input (the layer's input, q, k, v and every learned value). A new strategy is audited by registering it.
+// What `audit` and the tests feed every registered strategy: each of its example SPECs around a small attention, with
+// all that a position layer reads as an input (the layer's input, q, k, v and every learned value). A new strategy is
+// audited by registering it.
 #include "positional/strategy_audit.h"
 
 #include <cmath>
@@ -50,7 +51,8 @@ Variable attend(Stand& stand, Tape& tape, std::span<const Variable> inputs, bool
   AttentionArguments arguments;
   arguments.scale = position.logit_scale(length) / std::sqrt(static_cast<double>(Stand::head_dim));
   arguments.bias = position.lag_bias(call, length, nullptr);
-  if (const Variable log_gate = position.log_gate(call, nullptr); log_gate.defined()) arguments.gate = cumulative_sum(log_gate, 1);
+  if (const Variable log_gate = position.log_gate(call, nullptr); log_gate.defined())
+    arguments.gate = cumulative_sum(log_gate, 1);
   arguments.transport = position.tile_transport(call, features, nullptr);
   arguments.q = features.q;
   arguments.k = features.k;
@@ -62,13 +64,14 @@ Variable attend(Stand& stand, Tape& tape, std::span<const Variable> inputs, bool
 }
 
 AuditCase strategy_case(Arena& arena, const std::string& spec, int64_t batch, int64_t length) {
-  const auto stand = std::make_shared<Stand>(spec, batch, length, DType::f64), stand_f32 = std::make_shared<Stand>(spec, batch, length, DType::f32);
+  const auto stand = std::make_shared<Stand>(spec, batch, length, DType::f64),
+             stand_f32 = std::make_shared<Stand>(spec, batch, length, DType::f32);
   const Shape features{batch, length, Stand::heads, Stand::head_dim};
   AuditCase result;
   result.label = spec + (length == 1 ? ", one token" : length > 64 ? ", more than a tile" : "");
   result.large = length > 64;
-  result.inputs = {sample(arena, {batch, length, Stand::width}, 1.0, 1), sample(arena, features, 1.0, 2), sample(arena, features, 1.0, 3),
-                   sample(arena, features, 1.0, 4)};
+  result.inputs = {sample(arena, {batch, length, Stand::width}, 1.0, 1), sample(arena, features, 1.0, 2),
+                   sample(arena, features, 1.0, 3), sample(arena, features, 1.0, 4)};
   result.input_names = {"x", "q", "k", "v"};
   uint64_t seed = 5;
   for (const Parameter* parameter : stand->position->parameters()) {
@@ -79,7 +82,9 @@ AuditCase strategy_case(Arena& arena, const std::string& spec, int64_t batch, in
   }
   result.function = [stand](Tape& tape, std::span<const Variable> x) { return attend(*stand, tape, x, false); };
   result.composed = [stand](Tape& tape, std::span<const Variable> x) { return attend(*stand, tape, x, true); };
-  result.function_f32 = [stand_f32](Tape& tape, std::span<const Variable> x) { return attend(*stand_f32, tape, x, false); };
+  result.function_f32 = [stand_f32](Tape& tape, std::span<const Variable> x) {
+    return attend(*stand_f32, tape, x, false);
+  };
   return result;
 }
 

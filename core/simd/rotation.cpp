@@ -90,7 +90,8 @@ void half(const RotateRows<T>& job) {
   job.accumulate ? half_rows<T, true>(job) : half_rows<T, false>(job);
 }
 
-// A weight where the mask has its bits, 0 where not: a weight that has overflowed must not touch other chains, as infinity times 0 would.
+// A weight where the mask has its bits, 0 where not: a weight that has overflowed must not touch other chains, as
+// infinity times 0 would.
 template <class T>
 inline __attribute__((always_inline)) V<T> masked(T weight, const MaskOf<T>* mask) {
   M<T> bits;
@@ -103,8 +104,16 @@ void chain_rows(const ChainRows<T>& job) {
   const int64_t room = 2 * (job.order - 1);
   T* z = job.scratch + room;
   for (int64_t i = 0; i < room; ++i) job.scratch[i] = z[job.dim + i] = T(0);
-  RotateRows<T> rotation = {.rows = 1, .dim = job.dim, .x = job.x, .x_row = 0, .phasors = job.phasors, .phasor_row = 0,
-                            .y = z, .y_row = 0, .backwards = job.backwards, .accumulate = false};
+  RotateRows<T> rotation = {.rows = 1,
+                            .dim = job.dim,
+                            .x = job.x,
+                            .x_row = 0,
+                            .phasors = job.phasors,
+                            .phasor_row = 0,
+                            .y = z,
+                            .y_row = 0,
+                            .backwards = job.backwards,
+                            .accumulate = false};
   for (int64_t row = 0; row < job.rows; ++row) {
     rotation.x = job.x + row * job.x_row;
     rotation.phasors = job.phasors + row * job.phasor_row;
@@ -114,12 +123,14 @@ void chain_rows(const ChainRows<T>& job) {
     int64_t d = 0;
     for (; d + lanes<T> <= job.dim; d += lanes<T>) {
       V<T> sum = broadcast(weights[0]) * load(z + d);
-      for (int64_t s = 1; s < job.order; ++s) sum += masked<T>(weights[s], job.masks + s * job.dim + d) * load(z + d + s * job.shift);
+      for (int64_t s = 1; s < job.order; ++s)
+        sum += masked<T>(weights[s], job.masks + s * job.dim + d) * load(z + d + s * job.shift);
       store(y + d, Accumulate ? load(y + d) + sum : sum);
     }
     for (; d < job.dim; ++d) {
       T sum = weights[0] * z[d];
-      for (int64_t s = 1; s < job.order; ++s) sum += (job.masks[s * job.dim + d] ? weights[s] : T(0)) * z[d + s * job.shift];
+      for (int64_t s = 1; s < job.order; ++s)
+        sum += (job.masks[s * job.dim + d] ? weights[s] : T(0)) * z[d + s * job.shift];
       y[d] = Accumulate ? y[d] + sum : sum;
     }
     if (job.unipotent) {

@@ -19,8 +19,8 @@ struct MaskOfType<double> {
 template <class T>
 using MaskOf = typename MaskOfType<T>::type;
 
-// For each of `rows` rows of `dim` numbers (the heads of one token): y (+)= R(+-angle) x, pair by pair. Strides are in elements; a phasor
-// stride of 0 uses one row of phasors for all.
+// For each of `rows` rows of `dim` numbers (the heads of one token): y (+)= R(+-angle) x, pair by pair. Strides are in
+// elements; a phasor stride of 0 uses one row of phasors for all.
 template <class T>
 struct RotateRows {
   int64_t rows, dim;
@@ -36,7 +36,8 @@ struct RotateRows {
 
 // The same (interleaved), followed by a mixing of the slots of Jordan chains:
 //   y[d] (+)= sum_{s < order} (weights[s] or 0 by masks[s][d]) z[d + s shift],  z = R(+-angle) x,  shift = 2 or -2
-// and, with a unipotent block in the last two coordinates, u = weights[order]: y[dim - 2] += u z[dim - 1] (shift 2) or y[dim - 1] += u z[dim - 2] (shift -2).
+// and, with a unipotent block in the last two coordinates, u = weights[order]: y[dim - 2] += u z[dim - 1] (shift 2) or
+// y[dim - 1] += u z[dim - 2] (shift -2).
 template <class T>
 struct ChainRows {
   using Mask = MaskOf<T>;

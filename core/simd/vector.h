@@ -23,16 +23,20 @@ template <>
 struct VectorOf<float> {
   typedef float type __attribute__((vector_size(SEXTANT_VECTOR_BYTES)));
   typedef int32_t mask __attribute__((vector_size(SEXTANT_VECTOR_BYTES)));
+  typedef uint32_t bits __attribute__((vector_size(SEXTANT_VECTOR_BYTES)));
 };
 template <>
 struct VectorOf<double> {
   typedef double type __attribute__((vector_size(SEXTANT_VECTOR_BYTES)));
   typedef int64_t mask __attribute__((vector_size(SEXTANT_VECTOR_BYTES)));
+  typedef uint64_t bits __attribute__((vector_size(SEXTANT_VECTOR_BYTES)));
 };
 template <class T>
 using V = typename VectorOf<T>::type;
 template <class T>
 using M = typename VectorOf<T>::mask;  // what comparing two V<T> gives: -1 or 0 a lane
+template <class T>
+using U = typename VectorOf<T>::bits;  // a V<T> as bits, for arithmetic that may wrap
 
 template <class T>
 constexpr int lanes = SEXTANT_VECTOR_BYTES / static_cast<int>(sizeof(T));

@@ -209,7 +209,7 @@ SEXTANT_INLINE V<T> exp(V<T> x) {
   const V<T> n = shifted - broadcast(C::rounder);
   const V<T> p = exp_of_remainder(fma(n, broadcast(-C::ln2_low), fma(n, broadcast(-C::ln2_high), x)));
   // The exponent is added as an integer, since 2^n itself may be out of range where p 2^n is not.
-  const V<T> y = (V<T>)((M<T>)p + ((M<T>)shifted << C::mantissa_bits));
+  const V<T> y = (V<T>)((U<T>)p + ((U<T>)shifted << C::mantissa_bits));
   const V<T> beyond = x + broadcast(static_cast<T>(__builtin_inf()));  // infinity, or NaN
   return select<T>(x <= broadcast(C::largest), zero_below<T>(y, x, C::smallest), beyond);
 #endif
@@ -279,10 +279,10 @@ SEXTANT_INLINE V<T> log(V<T> x) {
   const V<T> scaled =
       select<T>(denormal, x * broadcast(sizeof(T) == 4 ? static_cast<T>(0x1p24) : static_cast<T>(0x1p54)), x);
   const M<T> sqrt_half = (M<T>)broadcast(static_cast<T>(0x1.6a09e667f3bcdp-1));
-  const M<T> exponent = ((M<T>)scaled - sqrt_half) >> C::mantissa_bits;
+  const M<T> exponent = (M<T>)((U<T>)scaled - (U<T>)sqrt_half) >> C::mantissa_bits;
   const V<T> e =
       __builtin_convertvector(exponent, V<T>) + select<T>(denormal, broadcast(T(sizeof(T) == 4 ? -24 : -54)), zero);
-  const V<T> f = (V<T>)((M<T>)scaled - (exponent << C::mantissa_bits)) - broadcast(T(1));
+  const V<T> f = (V<T>)((U<T>)scaled - (U<T>)(exponent << C::mantissa_bits)) - broadcast(T(1));
   const V<T> s = f / (f + broadcast(T(2)));
   const V<T> half_square = broadcast(T(0.5)) * f * f;
   const V<T> rest = fma(s, half_square + log_tail(s * s), e * broadcast(C::ln2_low));

@@ -35,15 +35,19 @@ Tensor random_rows(Arena& arena, uint64_t seed) {
 }
 
 // f32 scores of the queries of `query_tile` with the keys of `key_tile`, as attention would see them.
-std::vector<float> scores(const std::string& spec, const Tensor& q, const Tensor& k, int64_t query_tile, int64_t key_tile) {
+std::vector<float> scores(const std::string& spec, const Tensor& q, const Tensor& k, int64_t query_tile,
+                          int64_t key_tile) {
   Layer layer(spec);
   Tape tape;
   NoGrad none(tape);
-  const auto call = [&](int64_t first) { return PositionCall{&tape, {}, {}, 1, tile, first, first + tile, false, nullptr}; };
+  const auto call = [&](int64_t first) {
+    return PositionCall{&tape, {}, {}, 1, tile, first, first + tile, false, nullptr};
+  };
   Features queries{tape.constant(q), tape.constant(q), {}}, keys{tape.constant(k), tape.constant(k), {}};
   layer.position->transform(call(query_tile * tile), queries, nullptr);
   layer.position->transform(call(key_tile * tile), keys, nullptr);
-  const Tensor rows = converted(tape.arena(), queries.q.value(), DType::f32).reshape({tile, dim});  // a copy, which carry() may write over
+  const Tensor rows = converted(tape.arena(), queries.q.value(), DType::f32)
+                          .reshape({tile, dim});  // a copy, which carry() may write over
   if (const TileTransport* transport = layer.position->tile_transport(call(query_tile * tile), queries, nullptr)) {
     const Tensor raw = converted(tape.arena(), rows, DType::f32);
     transport->carry({0, 0, query_tile, key_tile, query_tile * tile, tile, tile}, raw, rows);
@@ -60,7 +64,8 @@ std::vector<float> scores(const std::string& spec, const Tensor& q, const Tensor
   return result;
 }
 
-// q^T G(n) k for chains of the given order: with complex q_r, k_r per slot, Re sum_r conj(q_r) e^{-i w n} sum_s n^s / s! k_{r+s}.
+// q^T G(n) k for chains of the given order: with complex q_r, k_r per slot, Re sum_r conj(q_r) e^{-i w n} sum_s n^s /
+// s! k_{r+s}.
 Quad exact_score(const float* q, const float* k, int64_t order, int64_t n) {
   const int64_t chains = dim / (2 * order);
   Quad sum = 0;
@@ -104,14 +109,16 @@ Errors errors(int64_t order, int64_t length, int64_t key_tile) {
   const Tensor q = random_rows(arena, 1), k = random_rows(arena, 2);
   const int64_t query_tile = length / tile - 1;
   const std::string spec = "jordan(mode=exact,order=" + std::to_string(order);
-  const auto plain = scores(spec + ")", q, k, query_tile, key_tile), anchored = scores(spec + ",anchored=1)", q, k, query_tile, key_tile);
+  const auto plain = scores(spec + ")", q, k, query_tile, key_tile),
+             anchored = scores(spec + ",anchored=1)", q, k, query_tile, key_tile);
   Errors worst;
   for (int64_t i = 0; i < tile; i += 3) {
     for (int64_t j = 0; j < tile; j += 3) {
       const int64_t lag = (query_tile - key_tile) * tile + i - j;
       if (lag < 0) continue;
       const float *qi = q.data<float>() + i * dim, *kj = k.data<float>() + j * dim;
-      const double exact = static_cast<double>(exact_score(qi, kj, order, lag)), size = size_of_logit(qi, kj, order, lag);
+      const double exact = static_cast<double>(exact_score(qi, kj, order, lag)),
+                   size = size_of_logit(qi, kj, order, lag);
       const size_t at = static_cast<size_t>(i * tile + j);
       worst.plain = std::max(worst.plain, std::fabs(static_cast<double>(plain[at]) - exact) / size);
       worst.anchored = std::max(worst.anchored, std::fabs(static_cast<double>(anchored[at]) - exact) / size);
@@ -138,8 +145,11 @@ TEST_P(AnchoredJordan, KeepsItsDigitsWhereThePlainEvaluationDoesNot) {
     RecordProperty("plain_" + std::to_string(key_tile), fmt::format("{:.2g}", error.plain));
   }
 }
-INSTANTIATE_TEST_SUITE_P(Lengths, AnchoredJordan, testing::Values(Far{2, 32768}, Far{2, 65536}, Far{3, 32768}, Far{3, 65536}),
-                         [](const auto& instance) { return fmt::format("order{}_{}", instance.param.order, instance.param.length); });
+INSTANTIATE_TEST_SUITE_P(Lengths, AnchoredJordan,
+                         testing::Values(Far{2, 32768}, Far{2, 65536}, Far{3, 32768}, Far{3, 65536}),
+                         [](const auto& instance) {
+                           return fmt::format("order{}_{}", instance.param.order, instance.param.length);
+                         });
 
 }  // namespace
 }  // namespace sextant

@@ -1,4 +1,5 @@
-// Every audit case of this folder's operations: analytic gradients against finite differences and against the composed twin.
+// Every audit case of this folder's operations: analytic gradients against finite differences and against the composed
+// twin.
 #include <gtest/gtest.h>
 
 #include "autograd/gradient_check.h"

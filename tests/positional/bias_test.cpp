@@ -32,11 +32,13 @@ TEST(Alibi, LayerGivesMinusSlopeTimesLag) {
   const std::vector<int64_t> lags{0, 1, 255, 65535};
   const auto responses = bias_responses(stand, lags, 5);
   ASSERT_EQ(responses.front().component, "sum");
-  for (size_t n = 0; n < lags.size(); ++n) EXPECT_EQ(responses.front().values[n], -0.125 * static_cast<double>(lags[n]));
+  for (size_t n = 0; n < lags.size(); ++n)
+    EXPECT_EQ(responses.front().values[n], -0.125 * static_cast<double>(lags[n]));
 }
 
 TEST(Functions, SoftplusAndItsInverseAtBothEnds) {
-  for (const double y : {1e-12, 1e-3, 0.7, 5.0, 700.0}) EXPECT_NEAR(softplus_of(softplus_inverse(y)) / y, 1.0, 1e-12) << y;
+  for (const double y : {1e-12, 1e-3, 0.7, 5.0, 700.0})
+    EXPECT_NEAR(softplus_of(softplus_inverse(y)) / y, 1.0, 1e-12) << y;
   EXPECT_EQ(softplus_of(-1e4), 0.0);
   EXPECT_EQ(softplus_of(1e4), 1e4);
   EXPECT_EQ(sigmoid_of(-1e4), 0.0);
@@ -65,10 +67,12 @@ TEST(PjBias, IsItsDefinition) {
           const long double angle = 0.01L * (light_cone ? L * std::asinh(x) : static_cast<long double>(d));
           const long double base = light_cone ? x / std::sqrt(1 + x * x) : x;
           const long double envelope = light_cone ? 1.0L : std::exp(-std::log1p(std::exp(-1.0L)) * x);
-          const long double expected = 1.5L / (1 + std::exp(-0.4L)) * std::pow(base, static_cast<long double>(order)) * envelope *
-                                       (sine ? std::sin(angle) : std::cos(angle));
-          const double size = std::max(1.0, static_cast<double>(std::pow(base, static_cast<long double>(order)) * envelope));
-          EXPECT_NEAR(b.flat(d), static_cast<double>(expected), 1e-13 * size) << order << light_cone << sine << " at lag " << d;
+          const long double expected = 1.5L / (1 + std::exp(-0.4L)) * std::pow(base, static_cast<long double>(order)) *
+                                       envelope * (sine ? std::sin(angle) : std::cos(angle));
+          const double size =
+              std::max(1.0, static_cast<double>(std::pow(base, static_cast<long double>(order)) * envelope));
+          EXPECT_NEAR(b.flat(d), static_cast<double>(expected), 1e-13 * size)
+              << order << light_cone << sine << " at lag " << d;
         }
       }
     }
@@ -85,17 +89,21 @@ TEST(PjBias, GradientsInF32AgreeWithF64) {
       for (const DType dtype : {DType::f64, DType::f32}) {
         Tape tape;
         std::vector<Variable> inputs;
-        for (const Tensor& x : audit.inputs) inputs.push_back(tape.variable(converted(tape.arena(), converted(tape.arena(), x, DType::f32), dtype)));
+        for (const Tensor& x : audit.inputs)
+          inputs.push_back(tape.variable(converted(tape.arena(), converted(tape.arena(), x, DType::f32), dtype)));
         const Variable y = audit.function(tape, inputs);
         const Tensor w = full(tape.arena(), y.shape(), 0.0, dtype);
-        for (int64_t i = 0; i < w.elements(); ++i) w.set_flat(i, std::sin(static_cast<double>(i + 1)) < 0 ? -0.5 : 0.75);
+        for (int64_t i = 0; i < w.elements(); ++i)
+          w.set_flat(i, std::sin(static_cast<double>(i + 1)) < 0 ? -0.5 : 0.75);
         tape.backward(y, w);
-        for (const Variable& x : inputs) gradients[dtype == DType::f32].push_back(converted(arena, x.gradient(), DType::f64));
+        for (const Variable& x : inputs)
+          gradients[dtype == DType::f32].push_back(converted(arena, x.gradient(), DType::f64));
       }
       for (size_t i = 0; i < gradients[0].size(); ++i) {
         for (int64_t n = 0; n < gradients[0][i].elements(); ++n) {
           const double exact = gradients[0][i].flat(n), rounded = gradients[1][i].flat(n);
-          EXPECT_NEAR(rounded, exact, 1e-6 * std::fabs(exact) + 1e-30) << audit.label << ", input " << i << " entry " << n;
+          EXPECT_NEAR(rounded, exact, 1e-6 * std::fabs(exact) + 1e-30)
+              << audit.label << ", input " << i << " entry " << n;
         }
       }
     }
@@ -127,7 +135,8 @@ TEST(Components, AddUpToTheBias) {
   PositionSettings settings;
   settings.heads = 3;
   settings.head_dim = 4;
-  for (const char* spec : {"pj-bias(jets=3,lc-jets=2)", "affine(scale=10)", "alibi+pj-bias(learn-frequencies=1,learn-scale=1)"}) {
+  for (const char* spec :
+       {"pj-bias(jets=3,lc-jets=2)", "affine(scale=10)", "alibi+pj-bias(learn-frequencies=1,learn-scale=1)"}) {
     PositionStand stand(spec, settings);
     const std::vector<int64_t> lags{0, 1, 50, 4000};
     for (int head = 0; head < 3; ++head) {
@@ -136,7 +145,8 @@ TEST(Components, AddUpToTheBias) {
       for (size_t n = 0; n < lags.size(); ++n) {
         double sum_of_parts = 0;
         for (size_t c = 1; c < responses.size(); ++c) sum_of_parts += responses[c].values[n];
-        EXPECT_NEAR(sum_of_parts, responses[0].values[n], 1e-12 * std::max(1.0, std::fabs(sum_of_parts))) << spec << " lag " << lags[n];
+        EXPECT_NEAR(sum_of_parts, responses[0].values[n], 1e-12 * std::max(1.0, std::fabs(sum_of_parts)))
+            << spec << " lag " << lags[n];
       }
     }
   }

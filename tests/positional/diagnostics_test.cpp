@@ -25,7 +25,7 @@ TEST(Sectors, AlibiHasItsMeanSlopeAndTheEnergyOfALine) {
   EXPECT_DOUBLE_EQ(rows[0].mass, (0.0625 + 0.00390625) / 2);
   EXPECT_EQ(rows[0].mass_share, 1.0);
   const double squares = (0.0625 * 0.0625 + 0.00390625 * 0.00390625) / 2;
-  EXPECT_DOUBLE_EQ(rows[0].energy, squares * (0 + 1 + 4) / 3);         // lags 0, 1, 2
+  EXPECT_DOUBLE_EQ(rows[0].energy, squares * (0 + 1 + 4) / 3);          // lags 0, 1, 2
   EXPECT_DOUBLE_EQ(rows[0].centred_energy, squares * (1 + 0 + 1) / 3);  // about their mean 1
   EXPECT_DOUBLE_EQ(rows[0].cancellation, std::sqrt(rows[0].energy) / rows[0].mass);
 }
@@ -37,7 +37,7 @@ TEST(Sectors, OppositeWavesHaveMassButNoEnergy) {
   ASSERT_NE(cosine->name.find("fj_cos"), std::string::npos);
   cosine->value.fill(3.0);
   const auto rows = sector_diagnostics(stand.position(), 1, 1);  // lag 0 alone: cos 0 = 1
-  EXPECT_DOUBLE_EQ(rows[0].mass, 1.5);                            // gate 1/2
+  EXPECT_DOUBLE_EQ(rows[0].mass, 1.5);                           // gate 1/2
   EXPECT_DOUBLE_EQ(rows[0].energy, 2.25);
   EXPECT_EQ(rows[0].centred_energy, 0.0);
 }
@@ -52,7 +52,8 @@ TEST(LeaveOneOut, ZeroesEachComponentAndRestoresIt) {
   const auto responses = bias_responses(stand, lags, 1);
   const auto rows = leave_one_out({&layer, 1}, loss);
   ASSERT_EQ(rows.size() + 1, responses.size());
-  for (size_t i = 0; i < rows.size(); ++i) EXPECT_NEAR(rows[i].change, -responses[i + 1].values[5], 1e-14) << rows[i].sector << rows[i].order;
+  for (size_t i = 0; i < rows.size(); ++i)
+    EXPECT_NEAR(rows[i].change, -responses[i + 1].values[5], 1e-14) << rows[i].sector << rows[i].order;
   EXPECT_EQ(loss(), before);
 }
 
@@ -98,7 +99,8 @@ TEST(RidgeFit, SolvesTheNormalEquations) {
 
 TEST(Stability, RotationsKeepNormsAndJetsGrow) {
   const std::vector<int64_t> positions{0, 255, 32767};
-  PositionStand rope("rope", settings_of(1, 16)), jordan("jordan(order=2)", settings_of(1, 16)), bounded("pj-rotary(affine=0,chart=lc)", settings_of(1, 16));
+  PositionStand rope("rope", settings_of(1, 16)), jordan("jordan(order=2)", settings_of(1, 16)),
+      bounded("pj-rotary(affine=0,chart=lc)", settings_of(1, 16));
   for (const StabilityRow& row : stability(rope, positions)) {
     EXPECT_NEAR(row.largest_query, 1.0, 1e-12);
     EXPECT_NEAR(row.mean_key, 1.0, 1e-12);
@@ -120,7 +122,8 @@ TEST(Resolution, LightConeLosesFarPhaseSpanAndRetrieval) {
   const auto raw = phase_features(far, 8, 256, false), light_cone = phase_features(far, 8, 256, true);
   EXPECT_EQ(retrieval_accuracy(raw, 8, 0.0, 50), 1.0);
   EXPECT_EQ(retrieval_accuracy(light_cone, 8, 0.0, 50), 1.0);  // told apart without noise
-  const double raw_hits = retrieval_accuracy(raw, 8, 0.05, 400), light_cone_hits = retrieval_accuracy(light_cone, 8, 0.05, 400);
+  const double raw_hits = retrieval_accuracy(raw, 8, 0.05, 400),
+               light_cone_hits = retrieval_accuracy(light_cone, 8, 0.05, 400);
   EXPECT_GT(raw_hits, 0.9);
   EXPECT_LT(light_cone_hits, 0.3);
 }

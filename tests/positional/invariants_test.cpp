@@ -19,7 +19,8 @@ TEST_P(Invariants, LawsHold) {
   }
   EXPECT_GE(laws, 20);
 }
-INSTANTIATE_TEST_SUITE_P(Dtypes, Invariants, testing::Values(DType::f64, DType::f32), [](const auto& instance) { return name_of(instance.param); });
+INSTANTIATE_TEST_SUITE_P(Dtypes, Invariants, testing::Values(DType::f64, DType::f32),
+                         [](const auto& instance) { return name_of(instance.param); });
 
 }  // namespace
 }  // namespace sextant

@@ -1,5 +1,5 @@
-// Every strategy inside a model: reading a sequence in pieces through the cache gives the logits of the full pass, within and beyond the training length, and the
-// composed twins give the loss of the hand-written operations.
+// Every strategy inside a model: reading a sequence in pieces through the cache gives the logits of the full pass,
+// within and beyond the training length, and the composed twins give the loss of the hand-written operations.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t vocabulary = 11, context = 24;
 
 std::vector<std::string> specs() {
-  std::vector<std::string> all{"rope(scaling=dynamic-ntk)+affine", "rope+affine+gate", "transport(kind=learned,values=1)+alibi", "pj-bias+rope"};
+  std::vector<std::string> all{"rope(scaling=dynamic-ntk)+affine", "rope+affine+gate",
+                               "transport(kind=learned,values=1)+alibi", "pj-bias+rope"};
   for (const StrategyInfo& info : strategies()) all.insert(all.end(), info.examples.begin(), info.examples.end());
   return all;
 }
@@ -31,7 +32,8 @@ ModelConfig config_of(const std::string& spec, DType dtype) {
 
 std::vector<int32_t> tokens_of(int64_t length) {
   std::vector<int32_t> tokens;
-  for (int64_t t = 0; t < length; ++t) tokens.push_back(static_cast<int32_t>(Random(3, "tokens").below(static_cast<uint64_t>(t), vocabulary)));
+  for (int64_t t = 0; t < length; ++t)
+    tokens.push_back(static_cast<int32_t>(Random(3, "tokens").below(static_cast<uint64_t>(t), vocabulary)));
   return tokens;
 }
 
@@ -47,8 +49,13 @@ TEST_P(InAModel, PiecesThroughTheCacheGiveTheFullPass) {
     Cache cache = model.new_cache(1, length, length);
     for (int64_t first = 0, count = 0; first < length; first += count) {
       count = std::min<int64_t>(first == 0 ? 5 : first < 12 ? 1 : 17, length - first);
-      const Tensor piece = model.extend(tape, cache, std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(count)), count).value();
-      for (int64_t i = 0; i < count * vocabulary; ++i) ASSERT_NEAR(piece.flat(i), whole.flat(first * vocabulary + i), 1e-10) << "token " << first + i / vocabulary;
+      const Tensor piece =
+          model
+              .extend(tape, cache, std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
+                      count)
+              .value();
+      for (int64_t i = 0; i < count * vocabulary; ++i)
+        ASSERT_NEAR(piece.flat(i), whole.flat(first * vocabulary + i), 1e-10) << "token " << first + i / vocabulary;
     }
     EXPECT_EQ(cache.length(), length);
   }
@@ -66,7 +73,8 @@ TEST_P(InAModel, ComposedTwinsGiveTheSameLossAndGradients) {
     tape.backward(loss);
     values[composed].push_back(loss.value().item());
     for (Parameter* parameter : model.parameters())
-      for (int64_t i = 0; i < parameter->value.elements(); ++i) values[composed].push_back(parameter->has_gradient ? parameter->gradient.flat(i) : 0.0);
+      for (int64_t i = 0; i < parameter->value.elements(); ++i)
+        values[composed].push_back(parameter->has_gradient ? parameter->gradient.flat(i) : 0.0);
   }
   ASSERT_EQ(values[0].size(), values[1].size());
   for (size_t i = 0; i < values[0].size(); ++i) ASSERT_NEAR(values[0][i], values[1][i], 1e-11) << "entry " << i;

@@ -77,7 +77,8 @@ TEST_P(Tables, AreRightToOneUlp) {
 }
 INSTANTIATE_TEST_SUITE_P(Positions, Tables, testing::Values(0, 4096 - 32, 131071 - 63, 1048575 - 63, int64_t{1} << 40));
 
-// Where a cosine is nearly zero its last digits show the angle's: the fastest pair's nearest approach to a quarter turn below 2^20.
+// Where a cosine is nearly zero its last digits show the angle's: the fastest pair's nearest approach to a quarter turn
+// below 2^20.
 TEST(Phase, IsRightNextToZeroCrossings) {
   int64_t closest = 1;
   for (int64_t n = 1; n < (1 << 20); ++n)
@@ -98,7 +99,8 @@ TEST(Phase, ScalingsHaveTheirPublishedFrequencies) {
     EXPECT_NEAR(frequency("none", k) / w, 1.0, 1e-14);
     EXPECT_NEAR(frequency("linear", k) / (w / factor), 1.0, 1e-14);
     const double stretched = 10000.0 * std::pow(factor, 16.0 / 14.0);
-    EXPECT_NEAR(frequency("ntk", k) / std::pow(stretched, -2.0 * static_cast<double>(k) / static_cast<double>(dim)), 1.0, 1e-14);
+    EXPECT_NEAR(frequency("ntk", k) / std::pow(stretched, -2.0 * static_cast<double>(k) / static_cast<double>(dim)),
+                1.0, 1e-14);
     const double turns = context * w / (2 * M_PI);  // in the training context
     const double share = turns < 1 ? 0.0 : turns > 32 ? 1.0 : (turns - 1) / 31;
     EXPECT_NEAR(frequency("yarn", k) / ((1 - share) * w / factor + share * w), 1.0, 1e-14);

@@ -1,5 +1,5 @@
-// An oracle for angles: 113-bit arithmetic from the compiler, with elementary functions by their power series. It shares no formula with the
-// library, which reduces in turns and corrects double's cosine.
+// An oracle for angles: 113-bit arithmetic from the compiler, with elementary functions by their power series. It
+// shares no formula with the library, which reduces in turns and corrects double's cosine.
 #pragma once
 
 #include <cstdint>

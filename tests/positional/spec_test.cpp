@@ -56,19 +56,37 @@ TEST(Spec, EveryStrategyExampleBuildsAndTheyUseEveryKey) {
       EXPECT_EQ(built(example), "") << example;
       all += example;
     }
-    for (const SpecKey& key : info.keys) EXPECT_NE(all.find(key.name + "="), std::string::npos) << info.name << " " << key.name;
+    for (const SpecKey& key : info.keys)
+      EXPECT_NE(all.find(key.name + "="), std::string::npos) << info.name << " " << key.name;
     EXPECT_FALSE(info.summary.empty());
   }
 }
 
 TEST(Spec, TheDocumentedOnesBuild) {
-  for (const char* spec :
-       {"none", "rope", "rope(base=500000,scaling=none,factor=1,pairing=interleaved)", "rope(scaling=linear)", "rope(scaling=ntk,factor=8)",
-        "rope(scaling=dynamic-ntk)", "rope(scaling=yarn,factor=4)", "rope(pairing=half)", "alibi", "affine", "affine(scale=64)",
-        "jordan(order=2,scale=64,mode=exact,damping=0.01,anchored=1)", "jordan(order=4,mode=scaled,anchored=0)", "jordan(mode=stabilized)",
-        "pj-bias(jets=3,lc-jets=2,affine=1,frequencies=4,scale=128,learn-frequencies=1)", "pj-bias(jets=0,lc-jets=1,affine=0)",
-        "pj-rotary(order=2,scale=64,affine=1,chart=raw)", "pj-rotary(order=2,affine=0,chart=lc)", "rope(scaling=dynamic-ntk)+affine", "rope+affine+gate",
-        "transport(kind=learned,values=1)+alibi", "rope+transport(kind=learned)", "pj-bias+rope+alibi", "none+affine"})
+  for (const char* spec : {"none",
+                           "rope",
+                           "rope(base=500000,scaling=none,factor=1,pairing=interleaved)",
+                           "rope(scaling=linear)",
+                           "rope(scaling=ntk,factor=8)",
+                           "rope(scaling=dynamic-ntk)",
+                           "rope(scaling=yarn,factor=4)",
+                           "rope(pairing=half)",
+                           "alibi",
+                           "affine",
+                           "affine(scale=64)",
+                           "jordan(order=2,scale=64,mode=exact,damping=0.01,anchored=1)",
+                           "jordan(order=4,mode=scaled,anchored=0)",
+                           "jordan(mode=stabilized)",
+                           "pj-bias(jets=3,lc-jets=2,affine=1,frequencies=4,scale=128,learn-frequencies=1)",
+                           "pj-bias(jets=0,lc-jets=1,affine=0)",
+                           "pj-rotary(order=2,scale=64,affine=1,chart=raw)",
+                           "pj-rotary(order=2,affine=0,chart=lc)",
+                           "rope(scaling=dynamic-ntk)+affine",
+                           "rope+affine+gate",
+                           "transport(kind=learned,values=1)+alibi",
+                           "rope+transport(kind=learned)",
+                           "pj-bias+rope+alibi",
+                           "none+affine"})
     EXPECT_EQ(built(spec), "") << spec;
 }
 
@@ -78,39 +96,40 @@ struct Bad {
 };
 
 TEST(Spec, BadOnesAreAnsweredInOneLine) {
-  for (const Bad& bad : std::vector<Bad>{
-           {"", {"empty term", "offset 0"}},
-           {"rop", {"'rop'", "offset 0", "'rope'"}},
-           {"rope+alibbi", {"'alibbi'", "offset 5", "'alibi'"}},
-           {"rope+", {"empty term", "offset 5"}},
-           {"rope++alibi", {"empty term", "offset 5"}},
-           {"rope(bse=1)", {"'bse'", "offset 5", "'base'"}},
-           {"alibi(slope=1)", {"'slope'", "takes none"}},
-           {"rope(base=10,base=20)", {"'base'", "twice", "offset 13"}},
-           {"rope(base)", {"'base'", "lacks '='"}},
-           {"rope(base=)", {"'base'", "no value", "offset 10"}},
-           {"rope(base=ten)", {"base=ten", "number from 1"}},
-           {"rope(base=nan)", {"base=nan", "number from 1"}},
-           {"rope(base=1e400)", {"base=1e400", "number from 1"}},
-           {"rope(base=0.5)", {"base=0.5", "from 1 to"}},
-           {"rope(base=10000", {"not closed", "')'"}},
-           {"rope)", {"')'", "offset 4"}},
-           {"rope(scaling=yrn)", {"scaling=yrn", "'yarn'", "dynamic-ntk"}},
-           {"affine(scale=0)", {"scale=0", "from 1e-06"}},
-           {"affine(scale=-3)", {"scale=-3"}},
-           {"pj-bias(jets=1.5)", {"jets=1.5", "whole number"}},
-           {"pj-bias(jets=0,lc-jets=0,affine=0)", {"no sector"}},
-           {"pj-bias(affine=2)", {"affine=2", "0, 1"}},
-           {"jordan(order=3)", {"order=3", "6 divides", "16"}},
-           {"pj-rotary(order=3,affine=0)", {"order=3", "multiple of 6", "16"}},
-           {"pj-rotary(order=16)", {"order=16", "at least 34", "16"}},
-           {"jordan(mode=stabilized,anchored=1)", {"stabilized", "anchored"}},
-           {"rope+jordan", {"rope", "jordan", "do not commute"}},
-           {"jordan+pj-rotary", {"do not commute"}},
-           {"rope(pairing=half)+transport(kind=learned)", {"pairing=half", "transport", "do not commute"}},
-           {"rope+alibi+rope", {"'rope'", "twice"}}}) {
+  for (const Bad& bad :
+       std::vector<Bad>{{"", {"empty term", "offset 0"}},
+                        {"rop", {"'rop'", "offset 0", "'rope'"}},
+                        {"rope+alibbi", {"'alibbi'", "offset 5", "'alibi'"}},
+                        {"rope+", {"empty term", "offset 5"}},
+                        {"rope++alibi", {"empty term", "offset 5"}},
+                        {"rope(bse=1)", {"'bse'", "offset 5", "'base'"}},
+                        {"alibi(slope=1)", {"'slope'", "takes none"}},
+                        {"rope(base=10,base=20)", {"'base'", "twice", "offset 13"}},
+                        {"rope(base)", {"'base'", "lacks '='"}},
+                        {"rope(base=)", {"'base'", "no value", "offset 10"}},
+                        {"rope(base=ten)", {"base=ten", "number from 1"}},
+                        {"rope(base=nan)", {"base=nan", "number from 1"}},
+                        {"rope(base=1e400)", {"base=1e400", "number from 1"}},
+                        {"rope(base=0.5)", {"base=0.5", "from 1 to"}},
+                        {"rope(base=10000", {"not closed", "')'"}},
+                        {"rope)", {"')'", "offset 4"}},
+                        {"rope(scaling=yrn)", {"scaling=yrn", "'yarn'", "dynamic-ntk"}},
+                        {"affine(scale=0)", {"scale=0", "from 1e-06"}},
+                        {"affine(scale=-3)", {"scale=-3"}},
+                        {"pj-bias(jets=1.5)", {"jets=1.5", "whole number"}},
+                        {"pj-bias(jets=0,lc-jets=0,affine=0)", {"no sector"}},
+                        {"pj-bias(affine=2)", {"affine=2", "0, 1"}},
+                        {"jordan(order=3)", {"order=3", "6 divides", "16"}},
+                        {"pj-rotary(order=3,affine=0)", {"order=3", "multiple of 6", "16"}},
+                        {"pj-rotary(order=16)", {"order=16", "at least 34", "16"}},
+                        {"jordan(mode=stabilized,anchored=1)", {"stabilized", "anchored"}},
+                        {"rope+jordan", {"rope", "jordan", "do not commute"}},
+                        {"jordan+pj-rotary", {"do not commute"}},
+                        {"rope(pairing=half)+transport(kind=learned)", {"pairing=half", "transport", "do not commute"}},
+                        {"rope+alibi+rope", {"'rope'", "twice"}}}) {
     const std::string message = built(bad.spec);
-    for (const std::string& part : bad.says) EXPECT_NE(message.find(part), std::string::npos) << bad.spec << ": " << message;
+    for (const std::string& part : bad.says)
+      EXPECT_NE(message.find(part), std::string::npos) << bad.spec << ": " << message;
   }
   EXPECT_NE(built("rope", 15).find("must be even"), std::string::npos);
   EXPECT_NE(built("pj-rotary", 15).find("must be even"), std::string::npos);

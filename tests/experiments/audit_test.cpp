@@ -1,0 +1,208 @@
+// The audit: it passes what is right, and it fails, at the right place, on what is wrong.
+#include "experiments/audit.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "autograd/elementwise.h"
+#include "core/error.h"
+#include "core/parallel.h"
+#include "core/safetensors.h"
+#include "experiments/audit_against.h"
+#include "experiments/audit_plant.h"
+#include "nn/transformer.h"
+#include "tests/experiments/program.h"
+
+namespace sextant {
+namespace {
+
+using Values = std::vector<double>;
+
+TEST(FaultTest, SpoilsAsItSays) {
+  const Values x{1, 2, 3, 4, 5, 6};
+  const Shape shape{2, 3};
+  EXPECT_EQ(spoiled(FaultKind::dropped_term, x, shape), (Values{0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(spoiled(FaultKind::wrong_sign, x, shape), (Values{-1, -2, -3, -4, -5, -6}));
+  EXPECT_EQ(spoiled(FaultKind::missing_factor, x, shape), (Values{0.5, 1, 1.5, 2, 2.5, 3}));
+  EXPECT_EQ(spoiled(FaultKind::off_by_one, x, shape), (Values{0, 1, 2, 0, 4, 5}));
+  EXPECT_EQ(spoiled(FaultKind::wrong_axis, x, shape), (Values{6, 6, 6, 15, 15, 15}));
+  EXPECT_EQ(spoiled(FaultKind::transposed_product, x, shape), (Values{1, 4, 2, 5, 3, 6}));
+  EXPECT_EQ(spoiled(FaultKind::transposed_product, {1, 2}, {2, 1}), (Values{1, 2}));  // nothing to transpose
+  EXPECT_EQ(spoiled(FaultKind::off_by_one, {1, 2}, {2, 1}), (Values{0, 1}));          // along the first dimension then
+  EXPECT_EQ(spoiled(FaultKind::wrong_axis, {}, {0, 3}), Values{});
+}
+
+TEST(FaultTest, ForgottenAccumulationLosesWhatWasThere) {
+  Arena arena;
+  const Tensor input = from_values(arena, {2}, Values{3, 5}, DType::f64);
+  const auto gradient = [&](const TapeFunction& function) {
+    Tape tape;
+    const Variable x = tape.variable(input);
+    tape.backward(function(tape, {&x, 1}), full(arena, {}, 1.0, DType::f64));
+    return Values{x.gradient().flat(0), x.gradient().flat(1)};
+  };
+  const TapeFunction total = [](Tape&, std::span<const Variable> x) { return multiply(x[0], x[0]); };
+  const TapeFunction again = with_inputs_used_again(total);
+  const Values right = gradient(again);
+  Fault fault("multiply", 0, FaultKind::forgotten_accumulation);
+  const Values wrong = gradient(fault.in(again));
+  for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(right[i] - wrong[i], 1.0, 1e-14);  // the derivative of sum(x)
+}
+
+TEST(AuditTest, PatternsChooseEntries) {
+  const AuditEntry entry{"linear_gelu", "products", {}};
+  for (const char* pattern : {"", "linear", "products/", "linear*", "products/*", "*gelu"})
+    EXPECT_TRUE(matches_audit(pattern, entry)) << pattern;
+  for (const char* pattern : {"linear_x", "gelu*", "positional/*"})
+    EXPECT_FALSE(matches_audit(pattern, entry)) << pattern;
+  AuditSettings settings;
+  settings.only = "sofmax";
+  try {
+    run_audit(settings);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("'softmax'"), std::string::npos) << error.what();
+  }
+}
+
+TEST(AuditTest, SuspectsAreWhatFailingCasesShare) {
+  const std::vector<CaseOutcome> outcomes{
+      {{"add", "matmul"}, false}, {{"add", "gelu"}, true}, {{"gelu"}, true}, {{"add"}, false}};
+  const std::vector<Suspect> found = suspects(outcomes);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].operation, "gelu");
+  EXPECT_DOUBLE_EQ(found[0].score, 1.0);  // in both that fail and in no other
+  EXPECT_EQ(found[1].operation, "add");
+  EXPECT_DOUBLE_EQ(found[1].score, 1 / std::sqrt(6.0));
+  EXPECT_TRUE(suspects({{{"add"}, false}}).empty());
+}
+
+TEST(PrecisionTest, CountsInUlpsOfTheLargestEntry) {
+  EXPECT_EQ(ulp_f32(1.0), 0x1p-23);
+  EXPECT_EQ(ulp_f32(1.999), 0x1p-23);
+  EXPECT_EQ(ulp_f32(2.0), 0x1p-22);
+  EXPECT_EQ(ulp_f32(1e-42), 0x1p-149);
+  Arena arena;
+  AuditCase audit;
+  audit.inputs = {from_values(arena, {3}, Values{1.5, 0.25, 1e-5}, DType::f64)};
+  audit.function = [](Tape&, std::span<const Variable> x) { return scale(x[0], 1.0); };
+  audit.function_f32 = [](Tape&, std::span<const Variable> x) { return shift(scale(x[0], 1.0), 3 * 0x1p-23); };
+  std::string reason;
+  const std::optional<Precision> off = compare_precision(audit, 1, reason);
+  ASSERT_TRUE(off.has_value());
+  EXPECT_NEAR(off->worst, 3.0, 0.01);
+  EXPECT_EQ(off->tensor, -1);
+  EXPECT_EQ(off->cancelled, 1);  // 3.6e-7 on 1e-5
+  EXPECT_EQ(off->errors.size(), 6u);
+  audit.inputs[0].set_flat(1, 1e300);
+  EXPECT_FALSE(compare_precision(audit, 1, reason).has_value());
+  EXPECT_NE(reason.find("range of f32"), std::string::npos);
+}
+
+// Every operation, every input, every kind of fault: all that change a gradient are caught, at the right input, with
+// the right operation suspected.
+TEST(PlantTest, EveryPlantedFaultIsCaughtAndNamed) {
+  set_threads(1);
+  const std::vector<PlantedFault> faults = plant_faults({});
+  int64_t planted = 0, named = 0;
+  for (const PlantedFault& fault : faults) {
+    if (!fault.planted()) continue;
+    ++planted;
+    named += fault.named;
+    EXPECT_TRUE(fault.caught && fault.placed)
+        << name_of(fault.kind) << " in " << fault.operation << ", input " << fault.input << ", at " << fault.entry
+        << " (" << fault.label << "): " << fault.text;
+  }
+  EXPECT_GT(planted, 300);
+  EXPECT_GE(named, planted * 98 / 100);
+  std::printf("%lld faults planted\n", static_cast<long long>(planted));
+}
+
+TEST(AuditCommandTest, PassesAndFailsWithItsExitStatus) {
+  const test::ProgramRun right = test::sextant({"audit", "--only", "products/linear", "--json"});
+  EXPECT_EQ(right.status, 0) << right.err;
+  const auto json = nlohmann::json::parse(right.out);
+  EXPECT_TRUE(json["passed"]);
+  EXPECT_EQ(json["audited"].size(), 2u);
+  const test::ProgramRun wrong =
+      test::sextant({"audit", "--only", "products/*", "--plant", "off by one in linear, input 1"});
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_NE(wrong.out.find("FAILED products/linear (ordinary): central differences"), std::string::npos) << wrong.out;
+  EXPECT_NE(wrong.out.find("suspect 1: linear, input 1 "), std::string::npos) << wrong.out;
+  EXPECT_EQ(test::sextant({"audit", "--only", "no such thing"}).status, 2);
+  EXPECT_EQ(test::sextant({"audit", "--plant", "a wrong idea"}).status, 2);
+  EXPECT_EQ(test::sextant({"audit", "--dtype", "f16"}).status, 2);
+}
+
+TEST(AuditCommandTest, WritesOnePageThatFetchesNothing) {
+  const test::Folder folder;
+  const std::string path = folder.path("audit.html");
+  EXPECT_EQ(test::sextant({"audit", "--only", "softmax/*", "--html", path, "--quiet"}).status, 0);
+  const std::string page = test::read_file(path);
+  for (const char* part : {"softmax/cross_entropy", "all within tolerance", "median ulps", "width=device-width"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  for (const char* part : {"<script", "http://", "https://"}) EXPECT_EQ(page.find(part), std::string::npos) << part;
+}
+
+// A file as another program would write it: weights, configuration, tokens, gradients.
+class AgainstTest : public testing::Test {
+ protected:
+  AgainstTest()
+      : model_({.vocab = 5,
+                .layers = 1,
+                .width = 8,
+                .heads = 2,
+                .context = 4,
+                .position = "rope",
+                .dtype = DType::f64,
+                .data = ""}) {
+    const std::vector<int32_t> inputs{1, 2, 3, 4, 0, 1}, targets{2, 3, 4, 0, 1, 2};
+    Tape tape;
+    const Variable loss = model_.loss(tape, inputs, targets, 2, 3);
+    tape.backward(loss);
+    tensors_.push_back({"loss", full(arena_, {}, loss.value().item(), DType::f64)});
+    for (Parameter* parameter : model_.parameters())
+      tensors_.push_back({"grad." + parameter->name, parameter->gradient});
+  }
+  std::string write(const test::Folder& folder, const std::string& name) {
+    write_safetensors(folder.path(name), tensors_);
+    return folder.path(name);
+  }
+  Arena arena_;
+  Transformer model_;
+  std::vector<NamedTensor> tensors_;
+};
+
+TEST_F(AgainstTest, NamesTheTensorAndEntryThatDiffer) {
+  const test::Folder folder;
+  const std::string ours = write(folder, "ours.safetensors");
+  EXPECT_EQ(compare_gradients(ours, ours, {}).worst(), 0.0);
+  for (NamedTensor& one : tensors_)
+    if (one.name == "grad.blocks.0.mlp.up.weight") one.tensor.set_flat(13, one.tensor.flat(13) + 1e-3);
+  const std::string theirs = write(folder, "theirs.safetensors");
+  const GradientComparison comparison = compare_gradients(theirs, ours, {});
+  EXPECT_EQ(comparison.tensors[0].name, "grad.blocks.0.mlp.up.weight");
+  EXPECT_EQ(comparison.tensors[0].index, 13);
+  EXPECT_NEAR(comparison.tensors[0].theirs - comparison.tensors[0].ours, 1e-3, 1e-12);
+  EXPECT_EQ(comparison.tensors[1].error, 0.0);
+  EXPECT_EQ(test::sextant({"audit", ours, "--against", ours}).status, 0);
+  const test::ProgramRun run = test::sextant({"audit", ours, "--against", theirs});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_NE(run.out.find("grad.blocks.0.mlp.up.weight"), std::string::npos);
+}
+
+TEST_F(AgainstTest, NamesWhatIsMissing) {
+  const test::Folder folder;
+  const std::string ours = write(folder, "ours.safetensors");
+  tensors_.pop_back();
+  const std::string fewer = write(folder, "fewer.safetensors");
+  EXPECT_EQ(compare_gradients(fewer, ours, {}).only_ours.size(), 1u);
+  EXPECT_EQ(compare_gradients(ours, fewer, {}).only_theirs.size(), 1u);
+  EXPECT_EQ(test::sextant({"audit", ours, "--against", fewer}).status, 1);
+  EXPECT_EQ(test::sextant({"audit", "--against", fewer}).status, 2);  // no configuration in it
+}
+
+}  // namespace
+}  // namespace sextant
