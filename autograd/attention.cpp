@@ -77,12 +77,6 @@ Variable spread_lags(Variable bias, int64_t queries, int64_t keys) {
   return reshape(contiguous(transpose(gathered, 0, 1)), {bias.size(0), queries, keys});
 }
 
-Variable converted_variable(Variable x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  return x.tape().record("convert", {x}, converted(x.tape().arena(), x.value(), dtype),
-                         [x](const Tensor& dy) { x.accumulate(converted(x.tape().arena(), dy, x.dtype())); });
-}
-
 }  // namespace
 
 // scores [B, H, T, S] = scale q k^T + bias + F_i - F_j, -inf where j > i; out = softmax(scores) v
@@ -100,7 +94,7 @@ Variable attention_composed(const AttentionArguments& arguments) {
     const int64_t batch = gate.size(0), heads = gate.size(1);
     const Variable at_key = reshape(contiguous(gate), {batch, heads, 1, keys});
     const Variable at_query = reshape(contiguous(slice(gate, 2, keys - queries, queries)), {batch, heads, queries, 1});
-    scores = add(scores, converted_variable(subtract(at_query, at_key), scores.dtype()));
+    scores = add(scores, convert(subtract(at_query, at_key), scores.dtype()));
   }
   const Tensor mask = tape.zeros({queries, keys}, scores.dtype());
   for (int64_t i = 0; i < queries; ++i)

@@ -11,6 +11,7 @@ Variable reshape(Variable x, const Shape& shape);               // a view; x mus
 Variable transpose(Variable x, int dim_a, int dim_b);           // a view
 Variable slice(Variable x, int dim, int64_t start, int64_t length);  // a view
 Variable contiguous(Variable x);                                // a copy when x is not
+Variable convert(Variable x, DType dtype);                      // x itself when it has the dtype; the gradient is converted back
 Variable concatenate(Variable a, Variable b, int dim);
 Variable broadcast_to(Variable x, const Shape& shape);          // by NumPy's rules; copies
 

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "core/attention_tiles.h"
+#include "core/denormals.h"
 #include "core/error.h"
 #include "core/parallel.h"
 
@@ -89,6 +90,7 @@ void forward(const AttentionInputs& inputs, const Tensor& out, const Tensor& lse
   // The last query tiles see the most keys: they go first, so that no thread starts a long chunk when the others are
   // done.
   parallel_chunks(sizes.batch * sizes.heads * groups, [&](int64_t chunk) {
+    const FlushDenormals flush;
     Carver carver(thread_block(count.used()));
     Workspace<T> work(carver, inputs);
     const int64_t pair = chunk % (sizes.batch * sizes.heads);

@@ -1,6 +1,7 @@
 // Fused causal attention, backward: the probabilities are computed again, tile by tile, from the logsumexp that the
 // forward kept.
 #include "core/attention_tiles.h"
+#include "core/denormals.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "core/tree_sum.h"
@@ -270,6 +271,7 @@ void backward(const AttentionInputs& inputs, const Tensor& out, const Tensor& ls
     return part;
   };
   parallel_chunks(pairs * parts, [&](int64_t chunk) {
+    const FlushDenormals flush;
     Carver carver(work_block + static_cast<size_t>(omp_get_thread_num()) * work_count.used());
     BackwardWorkspace<T> own(carver, inputs, sizes);
     const Part<T> part = part_at(chunk);

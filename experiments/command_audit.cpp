@@ -131,7 +131,7 @@ const RegisterCommand registered(
                  {"dtype", "TYPE", "", "f64: gradients alone; f32: its distance from f64 alone (default: both)"},
                  {"tolerance", "X", "1e-7",
                   "largest error of a gradient, relative to its tensor's largest; the twin is held to X/100"},
-                 {"ulps", "N", "256", "largest error of f32, in ulps of the tensor's largest entry"},
+                 {"ulps", "N", "4096", "largest error of f32, in ulps of the tensor's largest entry"},
                  {"html", "FILE", "",
                   "writes the results as one self-contained page, with its tables as CSV beside it"},
                  {"plant", "FAULT", "",

@@ -114,6 +114,19 @@ TEST(ClosedFormTest, AttentionOverEqualKeysAveragesTheValuesSeenSoFar) {
   for (int64_t t = 0; t < 5; ++t) EXPECT_NEAR(out.value().at({0, t, 0, 3}), static_cast<double>(t) / 2, 1e-14);
 }
 
+TEST(ClosedFormTest, ConversionRoundsTheValueAndPassesTheGradient) {
+  Arena arena;
+  Tape tape;
+  const Variable x = tape.variable(from_values(arena, {2}, std::vector<double>{0.1, -3}, DType::f64));
+  const Variable y = convert(x, DType::f32);
+  EXPECT_EQ(y.dtype(), DType::f32);
+  EXPECT_EQ(y.value().flat(0), static_cast<double>(0.1F));
+  tape.backward(sum(scale(y, 0.5)));
+  EXPECT_EQ(x.gradient().dtype(), DType::f64);
+  EXPECT_EQ(x.gradient().flat(0), 0.5);
+  EXPECT_EQ(convert(x, DType::f64).index(), x.index());
+}
+
 TEST(ErrorTest, ShapesThatDoNotFitAreNamedBoth) {
   Arena arena;
   Tape tape;

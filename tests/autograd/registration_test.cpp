@@ -79,6 +79,7 @@ TEST(RegistrationTest, EveryRecordedOperationIsAudited) {
   for (const char* folder : {"autograd", "positional", "nn"})
     recorded.merge(matches(sources(folder, ".cpp"), recorded_name));
   EXPECT_GT(recorded.size(), 20u);
+  recorded.erase("convert");  // rounding to f32 has no difference quotient to compare with; ClosedFormTest checks it
   EXPECT_EQ(missing(recorded, audited_operations()), Names{});
 }
 

@@ -21,7 +21,8 @@ TEST(Experiments, ListNamesWhatExists) {
   const ProgramRun run = sextant({"experiment", "list", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   std::set<std::string> names;
-  for (const json& each : json::parse(run.out).at("experiments")) {
+  const json list = json::parse(run.out);
+  for (const json& each : list.at("experiments")) {
     names.insert(each.at("name"));
     EXPECT_FALSE(each.at("question").get<std::string>().empty());
     EXPECT_FALSE(each.at("paper").get<std::string>().empty());
