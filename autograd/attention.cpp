@@ -10,7 +10,6 @@
 #include "autograd/softmax.h"
 #include "core/error.h"
 #include "core/tile_transport.h"
-#include "core/tile_transport.h"
 
 namespace sextant {
 
@@ -18,16 +17,17 @@ namespace {
 
 void check(const AttentionArguments& a) {
   const Shape& q = a.q.shape();
-  require(q.rank() == 4 && a.k.shape().rank() == 4 && a.k.shape() == a.v.shape() && a.k.size(0) == q[0] && a.k.size(1) >= q[1] &&
-              a.k.size(2) == q[2] && a.k.size(3) == q[3],
-          "attention of q {}, k {}, v {}, must be [B, T, H, D], [B, S, H, D], [B, S, H, D] with S >= T", q.text(), a.k.shape().text(),
-          a.v.shape().text());
+  require(q.rank() == 4 && a.k.shape().rank() == 4 && a.k.shape() == a.v.shape() && a.k.size(0) == q[0] &&
+              a.k.size(1) >= q[1] && a.k.size(2) == q[2] && a.k.size(3) == q[3],
+          "attention of q {}, k {}, v {}, must be [B, T, H, D], [B, S, H, D], [B, S, H, D] with S >= T", q.text(),
+          a.k.shape().text(), a.v.shape().text());
   if (a.bias.defined())
-    require(a.bias.shape().rank() == 2 && a.bias.size(0) == q[2] && a.bias.size(1) >= a.k.size(1), "attention: lag bias {}, must be [{}, {} or more]",
-            a.bias.shape().text(), q[2], a.k.size(1));
+    require(a.bias.shape().rank() == 2 && a.bias.size(0) == q[2] && a.bias.size(1) >= a.k.size(1),
+            "attention: lag bias {}, must be [{}, {} or more]", a.bias.shape().text(), q[2], a.k.size(1));
   if (a.gate.defined())
-    require(a.gate.shape() == Shape{q[0], a.k.size(1), q[2]} && a.gate.dtype() == DType::f64, "attention: gate {} of {}, must be {} of f64",
-            a.gate.shape().text(), name_of(a.gate.dtype()), Shape{q[0], a.k.size(1), q[2]}.text());
+    require(a.gate.shape() == Shape{q[0], a.k.size(1), q[2]} && a.gate.dtype() == DType::f64,
+            "attention: gate {} of {}, must be {} of f64", a.gate.shape().text(), name_of(a.gate.dtype()),
+            Shape{q[0], a.k.size(1), q[2]}.text());
 }
 
 Sink wanted(Variable x) {
@@ -41,24 +41,26 @@ Variable attention(const AttentionArguments& arguments) {
   Tape& tape = arguments.q.tape();
   const Shape& shape = arguments.q.shape();
   const auto value = [](Variable x) { return x.defined() ? x.value() : Tensor{}; };
-  const AttentionInputs inputs{arguments.q.value(),   arguments.k.value(),    arguments.v.value(), value(arguments.bias),
-                               value(arguments.gate), arguments.scale, arguments.transport};
+  const AttentionInputs inputs{arguments.q.value(),   arguments.k.value(), arguments.v.value(), value(arguments.bias),
+                               value(arguments.gate), arguments.scale,     arguments.transport};
   const Tensor out = tape.empty(shape, arguments.q.dtype());
   const Tensor lse = tape.empty({shape[0], shape[2], shape[1]}, arguments.q.dtype());
   kernels::attention(inputs, out, lse);
   const auto& extra = arguments.transport_inputs;
   const Variable result = tape.record(
-      "attention", {arguments.q, arguments.k, arguments.v, arguments.bias, arguments.gate, extra[0], extra[1], extra[2]}, out,
+      "attention",
+      {arguments.q, arguments.k, arguments.v, arguments.bias, arguments.gate, extra[0], extra[1], extra[2]}, out,
       [arguments, inputs, out, lse](const Tensor& dout) {
         Tape& own = arguments.q.tape();
-        const AttentionGradients gradients{wanted(arguments.q), wanted(arguments.k), wanted(arguments.v), wanted(arguments.bias),
-                                           wanted(arguments.gate)};
+        const AttentionGradients gradients{wanted(arguments.q), wanted(arguments.k), wanted(arguments.v),
+                                           wanted(arguments.bias), wanted(arguments.gate)};
         kernels::attention_backward(inputs, out, lse, dout, gradients, own.arena());
         if (arguments.transport != nullptr) arguments.transport->finish_backward();
       },
       {lse});
   // Pairs (i, j) of one head; each costs 2 D for q k^T and 2 D for p v, and 2.5 times that backward.
-  const double pairs = static_cast<double>(shape[1]) * (static_cast<double>(arguments.k.size(1)) - 0.5 * static_cast<double>(shape[1] - 1));
+  const double pairs = static_cast<double>(shape[1]) *
+                       (static_cast<double>(arguments.k.size(1)) - 0.5 * static_cast<double>(shape[1] - 1));
   const double flops = 4.0 * static_cast<double>(shape[0] * shape[2] * shape[3]) * pairs;
   tape.add_flops(flops, 2.5 * flops);
   return result;
@@ -98,7 +100,8 @@ Variable attention_composed(const AttentionArguments& arguments) {
   }
   const Tensor mask = tape.zeros({queries, keys}, scores.dtype());
   for (int64_t i = 0; i < queries; ++i)
-    for (int64_t j = i + keys - queries + 1; j < keys; ++j) mask.set_flat(i * keys + j, -std::numeric_limits<double>::infinity());
+    for (int64_t j = i + keys - queries + 1; j < keys; ++j)
+      mask.set_flat(i * keys + j, -std::numeric_limits<double>::infinity());
   const Variable weights = softmax(add(scores, tape.constant(mask, "causal mask")));
   return transpose(matmul(weights, v), 1, 2);
 }
@@ -116,7 +119,8 @@ AUDIT(attention, "attention") {
   const auto f = [arguments](Tape&, Inputs x) { return attention(arguments(x)); };
   const auto composed = [arguments](Tape&, Inputs x) { return attention_composed(arguments(x)); };
   const auto qkv = [&](int64_t batch, int64_t queries, int64_t keys, int64_t heads, int64_t dim) {
-    return std::vector<Tensor>{sample(arena, {batch, queries, heads, dim}), sample(arena, {batch, keys, heads, dim}, 1, 8),
+    return std::vector<Tensor>{sample(arena, {batch, queries, heads, dim}),
+                               sample(arena, {batch, keys, heads, dim}, 1, 8),
                                sample(arena, {batch, keys, heads, dim}, 1, 9)};
   };
   const auto with = [](std::vector<Tensor> inputs, std::initializer_list<Tensor> more) {
@@ -128,10 +132,13 @@ AUDIT(attention, "attention") {
       {"one token", qkv(1, 1, 1, 1, 8), f, composed},
       {"lag bias", with(qkv(2, 6, 6, 2, 8), {sample(arena, {2, 6}, 1, 10)}), f, composed},
       {"gate", with(qkv(2, 6, 6, 2, 8), {sample(arena, {2, 6, 2}, 1, 11)}), f, composed},
-      {"bias and gate", with(qkv(1, 7, 7, 2, 8), {sample(arena, {2, 9}, 1, 10), sample(arena, {1, 7, 2}, 1, 11)}), f, composed},
+      {"bias and gate", with(qkv(1, 7, 7, 2, 8), {sample(arena, {2, 9}, 1, 10), sample(arena, {1, 7, 2}, 1, 11)}), f,
+       composed},
       {"queries are the last", qkv(1, 2, 7, 2, 8), f, composed},
-      {"more than a tile", with(qkv(1, 70, 70, 1, 8), {sample(arena, {1, 70}, 1, 10), sample(arena, {1, 70, 1}, 1, 11)}), f, composed},
-      {"many", with(qkv(2, 150, 150, 2, 16), {sample(arena, {2, 150}, 1, 10), sample(arena, {2, 150, 2}, 1, 11)}), f, composed, true, true}};
+      {"more than a tile",
+       with(qkv(1, 70, 70, 1, 8), {sample(arena, {1, 70}, 1, 10), sample(arena, {1, 70, 1}, 1, 11)}), f, composed},
+      {"many", with(qkv(2, 150, 150, 2, 16), {sample(arena, {2, 150}, 1, 10), sample(arena, {2, 150, 2}, 1, 11)}), f,
+       composed, true, true}};
   for (AuditCase& audit : cases) {
     audit.input_names = {"q", "k", "v", "bias", "gate"};
     if (audit.label == "gate") audit.input_names[3] = "gate";

@@ -16,7 +16,8 @@ struct AttentionArguments {
   std::array<Variable, 3> transport_inputs{};
 };
 
-Variable attention(const AttentionArguments& arguments);           // [B, T, H, D]
-Variable attention_composed(const AttentionArguments& arguments);  // the same through [B, H, T, S] scores; takes no transport
+Variable attention(const AttentionArguments& arguments);  // [B, T, H, D]
+// The same through [B, H, T, S] scores; takes no transport.
+Variable attention_composed(const AttentionArguments& arguments);
 
 }  // namespace sextant

@@ -54,7 +54,8 @@ Shape broadcast_shape(const char* name, const Shape& a, const Shape& b) {
   for (int dim = 0; dim < rank; ++dim) {
     const int from_a = dim - (rank - a.rank()), from_b = dim - (rank - b.rank());
     const int64_t size_a = from_a < 0 ? 1 : a[from_a], size_b = from_b < 0 ? 1 : b[from_b];
-    require(size_a == size_b || size_a == 1 || size_b == 1, "{} of shapes {} and {}, which do not broadcast", name, a.text(), b.text());
+    require(size_a == size_b || size_a == 1 || size_b == 1, "{} of shapes {} and {}, which do not broadcast", name,
+            a.text(), b.text());
     result.append(size_a == 1 ? size_b : size_a);
   }
   return result;
@@ -94,7 +95,8 @@ void sum_to_operand(Variable x, const Shape& shape, F f) {
 // y = f(a, b); da = dfa(a, b, dy), db = dfb(a, b, dy), summed over what was broadcast.
 template <class Forward, class BackwardA, class BackwardB>
 Variable binary(const char* name, Variable a, Variable b, Forward f, BackwardA dfa, BackwardB dfb) {
-  require(a.dtype() == b.dtype(), "{} of {} and {} tensors; convert one of them", name, name_of(a.dtype()), name_of(b.dtype()));
+  require(a.dtype() == b.dtype(), "{} of {} and {} tensors; convert one of them", name, name_of(a.dtype()),
+          name_of(b.dtype()));
   Tape& tape = a.tape();
   const Shape shape = broadcast_shape(name, a.shape(), b.shape());
   const Tensor y = tape.empty(shape, a.dtype());
@@ -141,67 +143,91 @@ T stable_softplus(T x) {
 }  // namespace
 
 Variable add(Variable a, Variable b) {
-  return binary("add", a, b, [](auto x, auto y) { return x + y; }, [](auto, auto, auto d) { return d; }, [](auto, auto, auto d) { return d; });
+  return binary(
+      "add", a, b, [](auto x, auto y) { return x + y; }, [](auto, auto, auto d) { return d; },
+      [](auto, auto, auto d) { return d; });
 }
 Variable subtract(Variable a, Variable b) {
-  return binary("subtract", a, b, [](auto x, auto y) { return x - y; }, [](auto, auto, auto d) { return d; }, [](auto, auto, auto d) { return -d; });
+  return binary(
+      "subtract", a, b, [](auto x, auto y) { return x - y; }, [](auto, auto, auto d) { return d; },
+      [](auto, auto, auto d) { return -d; });
 }
 Variable multiply(Variable a, Variable b) {
-  return binary("multiply", a, b, [](auto x, auto y) { return x * y; }, [](auto, auto y, auto d) { return d * y; }, [](auto x, auto, auto d) { return d * x; });
+  return binary(
+      "multiply", a, b, [](auto x, auto y) { return x * y; }, [](auto, auto y, auto d) { return d * y; },
+      [](auto x, auto, auto d) { return d * x; });
 }
 Variable divide(Variable a, Variable b) {
-  return binary("divide", a, b, [](auto x, auto y) { return x / y; }, [](auto, auto y, auto d) { return d / y; },
-                [](auto x, auto y, auto d) { return -d * x / (y * y); });
+  return binary(
+      "divide", a, b, [](auto x, auto y) { return x / y; }, [](auto, auto y, auto d) { return d / y; },
+      [](auto x, auto y, auto d) { return -d * x / (y * y); });
 }
 Variable scale(Variable x, double factor) {
-  return unary("scale", x, [factor](auto v) { return static_cast<decltype(v)>(factor) * v; },
-               [factor](auto v, auto, auto d) { return static_cast<decltype(v)>(factor) * d; });
+  return unary(
+      "scale", x, [factor](auto v) { return static_cast<decltype(v)>(factor) * v; },
+      [factor](auto v, auto, auto d) { return static_cast<decltype(v)>(factor) * d; });
 }
 Variable shift(Variable x, double offset) {
-  return unary("shift", x, [offset](auto v) { return v + static_cast<decltype(v)>(offset); }, [](auto, auto, auto d) { return d; });
+  return unary(
+      "shift", x, [offset](auto v) { return v + static_cast<decltype(v)>(offset); },
+      [](auto, auto, auto d) { return d; });
 }
 Variable negate(Variable x) {
-  return unary("negate", x, [](auto v) { return -v; }, [](auto, auto, auto d) { return -d; });
+  return unary(
+      "negate", x, [](auto v) { return -v; }, [](auto, auto, auto d) { return -d; });
 }
 Variable reciprocal(Variable x) {
-  return unary("reciprocal", x, [](auto v) { return 1 / v; }, [](auto, auto y, auto d) { return -d * y * y; });
+  return unary(
+      "reciprocal", x, [](auto v) { return 1 / v; }, [](auto, auto y, auto d) { return -d * y * y; });
 }
 Variable square(Variable x) {
-  return unary("square", x, [](auto v) { return v * v; }, [](auto v, auto, auto d) { return 2 * v * d; });
+  return unary(
+      "square", x, [](auto v) { return v * v; }, [](auto v, auto, auto d) { return 2 * v * d; });
 }
 Variable sqrt(Variable x) {
-  return unary("sqrt", x, [](auto v) { return std::sqrt(v); }, [](auto, auto y, auto d) { return d / (2 * y); });
+  return unary(
+      "sqrt", x, [](auto v) { return std::sqrt(v); }, [](auto, auto y, auto d) { return d / (2 * y); });
 }
 Variable exp(Variable x) {
-  return unary("exp", x, [](auto v) { return std::exp(v); }, [](auto, auto y, auto d) { return d * y; });
+  return unary(
+      "exp", x, [](auto v) { return std::exp(v); }, [](auto, auto y, auto d) { return d * y; });
 }
 Variable log(Variable x) {
-  return unary("log", x, [](auto v) { return std::log(v); }, [](auto v, auto, auto d) { return d / v; });
+  return unary(
+      "log", x, [](auto v) { return std::log(v); }, [](auto v, auto, auto d) { return d / v; });
 }
 Variable sin(Variable x) {
-  return unary("sin", x, [](auto v) { return std::sin(v); }, [](auto v, auto, auto d) { return d * std::cos(v); });
+  return unary(
+      "sin", x, [](auto v) { return std::sin(v); }, [](auto v, auto, auto d) { return d * std::cos(v); });
 }
 Variable cos(Variable x) {
-  return unary("cos", x, [](auto v) { return std::cos(v); }, [](auto v, auto, auto d) { return -d * std::sin(v); });
+  return unary(
+      "cos", x, [](auto v) { return std::cos(v); }, [](auto v, auto, auto d) { return -d * std::sin(v); });
 }
 Variable tanh(Variable x) {
-  return unary("tanh", x, [](auto v) { return std::tanh(v); }, [](auto, auto y, auto d) { return d * (1 - y * y); });
+  return unary(
+      "tanh", x, [](auto v) { return std::tanh(v); }, [](auto, auto y, auto d) { return d * (1 - y * y); });
 }
 Variable asinh(Variable x) {
-  return unary("asinh", x, [](auto v) { return std::asinh(v); },
-               [](auto v, auto, auto d) { return d / std::hypot(decltype(v){1}, v); });
+  return unary(
+      "asinh", x, [](auto v) { return std::asinh(v); },
+      [](auto v, auto, auto d) { return d / std::hypot(decltype(v){1}, v); });
 }
 Variable sigmoid(Variable x) {
   // sigmoid' = y (1 - y), with 1 - y taken as sigmoid(-x), which keeps its digits when y is close to 1
-  return unary("sigmoid", x, [](auto v) { return stable_sigmoid(v); },
-               [](auto v, auto y, auto d) { return d * y * stable_sigmoid(-v); });
+  return unary(
+      "sigmoid", x, [](auto v) { return stable_sigmoid(v); },
+      [](auto v, auto y, auto d) { return d * y * stable_sigmoid(-v); });
 }
 Variable log_sigmoid(Variable x) {
-  return unary("log_sigmoid", x, [](auto v) { return -stable_softplus(-v); },
-               [](auto v, auto, auto d) { return d * stable_sigmoid(-v); });
+  return unary(
+      "log_sigmoid", x, [](auto v) { return -stable_softplus(-v); },
+      [](auto v, auto, auto d) { return d * stable_sigmoid(-v); });
 }
 Variable softplus(Variable x) {
-  return unary("softplus", x, [](auto v) { return stable_softplus(v); }, [](auto v, auto, auto d) { return d * stable_sigmoid(v); });
+  return unary(
+      "softplus", x, [](auto v) { return stable_softplus(v); },
+      [](auto v, auto, auto d) { return d * stable_sigmoid(v); });
 }
 
 // y = 0.5 x (1 + tanh u),  u = sqrt(2/pi) (x + 0.044715 x^3)
@@ -225,20 +251,18 @@ Variable gelu_composed(Variable x) {
 namespace {
 
 using UnaryOperation = Variable (*)(Variable);
-std::vector<AuditCase> unary_cases(Arena& arena, UnaryOperation operation, UnaryOperation composed = nullptr, bool positive = false,
-                                   double huge = 1e6) {
+std::vector<AuditCase> unary_cases(Arena& arena, UnaryOperation operation, UnaryOperation composed = nullptr,
+                                   bool positive = false, double huge = 1e6) {
   const auto call = [operation](Tape&, std::span<const Variable> x) { return operation(x[0]); };
   TapeFunction twin;
   if (composed) twin = [composed](Tape&, std::span<const Variable> x) { return composed(x[0]); };
   const auto input = [&](const Shape& shape, double size) {
     return positive ? positive_sample(arena, shape, size) : sample(arena, shape, size);
   };
-  std::vector<AuditCase> cases{{"ordinary", {input({3, 5}, 1.0)}, call, twin},
-                               {"one element", {input({1}, 1.0)}, call, twin},
-                               {"empty", {input({0, 3}, 1.0)}, call, twin},
-                               {"tiny", {input({4}, 1e-3)}, call, twin},
-                               {"large", {input({4}, huge)}, call, twin},
-                               {"many", {input({61, 130}, 1.0)}, call, twin, true, true}};
+  std::vector<AuditCase> cases{
+      {"ordinary", {input({3, 5}, 1.0)}, call, twin}, {"one element", {input({1}, 1.0)}, call, twin},
+      {"empty", {input({0, 3}, 1.0)}, call, twin},    {"tiny", {input({4}, 1e-3)}, call, twin},
+      {"large", {input({4}, huge)}, call, twin},      {"many", {input({61, 130}, 1.0)}, call, twin, true, true}};
   if (!positive) cases.push_back({"zero", {zeros(arena, {4}, DType::f64)}, call, twin});
   return cases;
 }
@@ -261,25 +285,65 @@ std::vector<AuditCase> binary_cases(Arena& arena, BinaryOperation operation, boo
 
 }  // namespace
 
-AUDIT(add, "elementwise") { return binary_cases(arena, add); }
-AUDIT(subtract, "elementwise") { return binary_cases(arena, subtract); }
-AUDIT(multiply, "elementwise") { return binary_cases(arena, multiply); }
-AUDIT(divide, "elementwise") { return binary_cases(arena, divide, true); }
-AUDIT(scale, "elementwise") { return unary_cases(arena, [](Variable x) { return scale(x, -1.7); }); }
-AUDIT(shift, "elementwise") { return unary_cases(arena, [](Variable x) { return shift(x, 0.3); }); }
-AUDIT(negate, "elementwise") { return unary_cases(arena, negate); }
-AUDIT(reciprocal, "elementwise") { return unary_cases(arena, reciprocal, nullptr, true); }
-AUDIT(square, "elementwise") { return unary_cases(arena, square); }
-AUDIT(sqrt, "elementwise") { return unary_cases(arena, sqrt, nullptr, true); }
-AUDIT(exp, "elementwise") { return unary_cases(arena, exp, nullptr, false, 20); }
-AUDIT(log, "elementwise") { return unary_cases(arena, log, nullptr, true); }
-AUDIT(sin, "elementwise") { return unary_cases(arena, sin, nullptr, false, 100); }
-AUDIT(cos, "elementwise") { return unary_cases(arena, cos, nullptr, false, 100); }
-AUDIT(tanh, "elementwise") { return unary_cases(arena, tanh, nullptr, false, 30); }
-AUDIT(asinh, "elementwise") { return unary_cases(arena, asinh); }
-AUDIT(sigmoid, "elementwise") { return unary_cases(arena, sigmoid, nullptr, false, 30); }
-AUDIT(log_sigmoid, "elementwise") { return unary_cases(arena, log_sigmoid, nullptr, false, 30); }
-AUDIT(softplus, "elementwise") { return unary_cases(arena, softplus, nullptr, false, 30); }
-AUDIT(gelu, "elementwise") { return unary_cases(arena, gelu, gelu_composed, false, 30); }
+AUDIT(add, "elementwise") {
+  return binary_cases(arena, add);
+}
+AUDIT(subtract, "elementwise") {
+  return binary_cases(arena, subtract);
+}
+AUDIT(multiply, "elementwise") {
+  return binary_cases(arena, multiply);
+}
+AUDIT(divide, "elementwise") {
+  return binary_cases(arena, divide, true);
+}
+AUDIT(scale, "elementwise") {
+  return unary_cases(arena, [](Variable x) { return scale(x, -1.7); });
+}
+AUDIT(shift, "elementwise") {
+  return unary_cases(arena, [](Variable x) { return shift(x, 0.3); });
+}
+AUDIT(negate, "elementwise") {
+  return unary_cases(arena, negate);
+}
+AUDIT(reciprocal, "elementwise") {
+  return unary_cases(arena, reciprocal, nullptr, true);
+}
+AUDIT(square, "elementwise") {
+  return unary_cases(arena, square);
+}
+AUDIT(sqrt, "elementwise") {
+  return unary_cases(arena, sqrt, nullptr, true);
+}
+AUDIT(exp, "elementwise") {
+  return unary_cases(arena, exp, nullptr, false, 20);
+}
+AUDIT(log, "elementwise") {
+  return unary_cases(arena, log, nullptr, true);
+}
+AUDIT(sin, "elementwise") {
+  return unary_cases(arena, sin, nullptr, false, 100);
+}
+AUDIT(cos, "elementwise") {
+  return unary_cases(arena, cos, nullptr, false, 100);
+}
+AUDIT(tanh, "elementwise") {
+  return unary_cases(arena, tanh, nullptr, false, 30);
+}
+AUDIT(asinh, "elementwise") {
+  return unary_cases(arena, asinh);
+}
+AUDIT(sigmoid, "elementwise") {
+  return unary_cases(arena, sigmoid, nullptr, false, 30);
+}
+AUDIT(log_sigmoid, "elementwise") {
+  return unary_cases(arena, log_sigmoid, nullptr, false, 30);
+}
+AUDIT(softplus, "elementwise") {
+  return unary_cases(arena, softplus, nullptr, false, 30);
+}
+AUDIT(gelu, "elementwise") {
+  return unary_cases(arena, gelu, gelu_composed, false, 30);
+}
 
 }  // namespace sextant

@@ -10,9 +10,12 @@
 namespace sextant {
 
 std::string GradientCheck::text() const {
-  if (input < 0) return fmt::format("{} entries, worst relative error {:.3g}{}", entries, worst_error, repeatable ? "" : ", two backward passes differ");
-  return fmt::format("{} entries, worst relative error {:.3g} at input {} [{}]: analytic {:.17g}, numeric {:.17g}{}", entries, worst_error, input, index,
-                     analytic, numeric, repeatable ? "" : ", two backward passes differ");
+  if (input < 0)
+    return fmt::format("{} entries, worst relative error {:.3g}{}", entries, worst_error,
+                       repeatable ? "" : ", two backward passes differ");
+  return fmt::format("{} entries, worst relative error {:.3g} at input {} [{}]: analytic {:.17g}, numeric {:.17g}{}",
+                     entries, worst_error, input, index, analytic, numeric,
+                     repeatable ? "" : ", two backward passes differ");
 }
 
 namespace {
@@ -25,13 +28,15 @@ Tensor output_weights(Arena& arena, const Shape& shape, DType dtype, uint64_t se
 }
 
 struct Evaluation {
-  double value;                   // <w, f(inputs)>
-  double magnitude;               // sum |w f|: what the rounding of `value` is relative to
-  std::vector<Tensor> gradients;  // copies in the caller's arena; undefined where the function does not depend on the input
+  double value;      // <w, f(inputs)>
+  double magnitude;  // sum |w f|: what the rounding of `value` is relative to
+  std::vector<Tensor>
+      gradients;  // copies in the caller's arena; undefined where the function does not depend on the input
   Tensor output;
 };
 
-Evaluation evaluate(const TapeFunction& function, std::span<const Tensor> inputs, Arena& keep, uint64_t seed, bool with_gradients) {
+Evaluation evaluate(const TapeFunction& function, std::span<const Tensor> inputs, Arena& keep, uint64_t seed,
+                    bool with_gradients) {
   Tape tape;
   std::vector<Variable> variables;
   for (const Tensor& input : inputs) variables.push_back(with_gradients ? tape.variable(input) : tape.constant(input));
@@ -62,8 +67,9 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 
 void require_f64(std::span<const Tensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
-    require(inputs[i].dtype() == DType::f64, "gradient check of input {}, which is {}: finite differences need f64, f32 rounding hides wrong gradients", i,
-            name_of(inputs[i].dtype()));
+    require(inputs[i].dtype() == DType::f64,
+            "gradient check of input {}, which is {}: finite differences need f64, f32 rounding hides wrong gradients",
+            i, name_of(inputs[i].dtype()));
 }
 
 std::vector<Tensor> copies(std::span<const Tensor> inputs, Arena& arena) {
@@ -72,7 +78,8 @@ std::vector<Tensor> copies(std::span<const Tensor> inputs, Arena& arena) {
   return result;
 }
 
-bool repeatable(const TapeFunction& function, std::span<const Tensor> inputs, const Evaluation& first, Arena& arena, uint64_t seed) {
+bool repeatable(const TapeFunction& function, std::span<const Tensor> inputs, const Evaluation& first, Arena& arena,
+                uint64_t seed) {
   const Evaluation second = evaluate(function, inputs, arena, seed, true);
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!same_bits(first.gradients[i], second.gradients[i])) return false;
@@ -83,8 +90,9 @@ bool repeatable(const TapeFunction& function, std::span<const Tensor> inputs, co
 
 namespace {
 
-// One entry's derivative by a 4-point central difference, (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h: its truncation error is O(h^4), so that a step of 1e-3
-// of the scale on which f bends leaves about 1e-12 of both truncation and rounding.
+// One entry's derivative by a 4-point central difference, (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h: its truncation
+// error is O(h^4), so that a step of 1e-3 of the scale on which f bends leaves about 1e-12 of both truncation and
+// rounding.
 struct Difference {
   double numeric;
   double rounding;  // what rounding alone may have done to it
@@ -104,7 +112,8 @@ double error_of(double analytic, const Difference& difference, double largest) {
 
 }  // namespace
 
-GradientCheck check_gradients(const TapeFunction& function, std::span<const Tensor> inputs, const GradientCheckOptions& options) {
+GradientCheck check_gradients(const TapeFunction& function, std::span<const Tensor> inputs,
+                              const GradientCheckOptions& options) {
   require_f64(inputs);
   Arena arena, scratch;
   const std::vector<Tensor> point = copies(inputs, arena);
@@ -114,13 +123,17 @@ GradientCheck check_gradients(const TapeFunction& function, std::span<const Tens
   for (size_t i = 0; i < point.size(); ++i) {
     const Tensor& x = point[i];
     const int64_t count = x.elements(), checked = std::min(count, options.entries_per_input);
-    // Gradients are compared relative to the largest of their input: entries that nearly cancel are not held to their own tiny size.
+    // Gradients are compared relative to the largest of their input: entries that nearly cancel are not held to their
+    // own tiny size.
     double largest = 0;
     if (at.gradients[i].defined())
-      for (int64_t entry = 0; entry < count; ++entry) largest = std::max(largest, std::abs(at.gradients[i].flat(entry)));
+      for (int64_t entry = 0; entry < count; ++entry)
+        largest = std::max(largest, std::abs(at.gradients[i].flat(entry)));
     const Random pick(options.seed, "entries");
     for (int64_t n = 0; n < checked; ++n) {
-      const int64_t entry = checked == count ? n : static_cast<int64_t>(pick.below(static_cast<uint64_t>(n), static_cast<uint64_t>(count)));
+      const int64_t entry =
+          checked == count ? n
+                           : static_cast<int64_t>(pick.below(static_cast<uint64_t>(n), static_cast<uint64_t>(count)));
       const double value = x.flat(entry), analytic = at.gradients[i].defined() ? at.gradients[i].flat(entry) : 0.0;
       const auto f = [&](double offset) {
         x.set_flat(entry, value + offset);
@@ -128,7 +141,8 @@ GradientCheck check_gradients(const TapeFunction& function, std::span<const Tens
         scratch.reset();
         return moved;
       };
-      // A function that bends faster than its argument's size suggests needs a smaller step; a wrong gradient agrees with none.
+      // A function that bends faster than its argument's size suggests needs a smaller step; a wrong gradient agrees
+      // with none.
       double h = options.step > 0 ? options.step : 1e-3 * std::max(std::abs(value), 1e-2);
       Difference difference = central_difference(f, h);
       for (int finer = 0; finer < 2 && options.step <= 0 && error_of(analytic, difference, largest) > 1e-9; ++finer) {
@@ -150,7 +164,8 @@ GradientCheck check_gradients(const TapeFunction& function, std::span<const Tens
   return result;
 }
 
-GradientCheck check_directional(const TapeFunction& function, std::span<const Tensor> inputs, int directions, uint64_t seed) {
+GradientCheck check_directional(const TapeFunction& function, std::span<const Tensor> inputs, int directions,
+                                uint64_t seed) {
   require_f64(inputs);
   Arena arena, scratch;
   const std::vector<Tensor> point = copies(inputs, arena);
@@ -174,7 +189,8 @@ GradientCheck check_directional(const TapeFunction& function, std::span<const Te
     const auto f = [&](double offset) {
       std::vector<Tensor> moved = copies(point, scratch);
       for (size_t i = 0; i < moved.size(); ++i)
-        for (int64_t e = 0; e < moved[i].elements(); ++e) moved[i].set_flat(e, point[i].flat(e) + offset * along[i].flat(e));
+        for (int64_t e = 0; e < moved[i].elements(); ++e)
+          moved[i].set_flat(e, point[i].flat(e) + offset * along[i].flat(e));
       const Evaluation value = evaluate(function, moved, scratch, seed, false);
       scratch.reset();
       return value;
@@ -183,7 +199,8 @@ GradientCheck check_directional(const TapeFunction& function, std::span<const Te
     Difference difference = central_difference(f, h);
     for (int finer = 0; finer < 2 && error_of(analytic, difference, std::sqrt(size)) > 1e-9; ++finer) {
       const Difference next = central_difference(f, h /= 16);
-      if (error_of(analytic, next, std::sqrt(size)) < error_of(analytic, difference, std::sqrt(size))) difference = next;
+      if (error_of(analytic, next, std::sqrt(size)) < error_of(analytic, difference, std::sqrt(size)))
+        difference = next;
     }
     const double error = error_of(analytic, difference, std::sqrt(size));
     ++result.entries;
@@ -201,18 +218,22 @@ GradientCheck check_directional(const TapeFunction& function, std::span<const Te
 double worst_difference(const TapeFunction& a, const TapeFunction& b, std::span<const Tensor> inputs, uint64_t seed) {
   Arena arena;
   const Evaluation first = evaluate(a, inputs, arena, seed, true), second = evaluate(b, inputs, arena, seed, true);
-  require(first.output.shape() == second.output.shape(), "two functions that should agree give shapes {} and {}", first.output.shape().text(),
-          second.output.shape().text());
+  require(first.output.shape() == second.output.shape(), "two functions that should agree give shapes {} and {}",
+          first.output.shape().text(), second.output.shape().text());
   const auto value = [](const Tensor& t, int64_t i) { return t.defined() ? t.flat(i) : 0.0; };
-  const auto count_of = [](const Tensor& x, const Tensor& y) { return x.defined() ? x.elements() : y.defined() ? y.elements() : 0; };
+  const auto count_of = [](const Tensor& x, const Tensor& y) {
+    return x.defined() ? x.elements() : y.defined() ? y.elements() : 0;
+  };
   const auto largest_of = [&](const Tensor& x, const Tensor& y) {
     double largest = 0;
-    for (int64_t i = 0; i < count_of(x, y); ++i) largest = std::max({largest, std::abs(value(x, i)), std::abs(value(y, i))});
+    for (int64_t i = 0; i < count_of(x, y); ++i)
+      largest = std::max({largest, std::abs(value(x, i)), std::abs(value(y, i))});
     return largest;
   };
   // A gradient that is zero but for cancellation is held to the size of the others, of whose terms it is made.
   double overall = largest_of(first.output, second.output);
-  for (size_t i = 0; i < inputs.size(); ++i) overall = std::max(overall, largest_of(first.gradients[i], second.gradients[i]));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    overall = std::max(overall, largest_of(first.gradients[i], second.gradients[i]));
   double worst = 0;
   const auto compare = [&](const Tensor& x, const Tensor& y) {
     const double largest = std::max({1e-12, 1e-4 * overall, largest_of(x, y)});
@@ -240,7 +261,8 @@ const std::vector<AuditEntry>& audit_entries() {
   return registry();
 }
 
-RegisterAudit::RegisterAudit(std::string name, std::string family, std::function<std::vector<AuditCase>(Arena&)> cases) {
+RegisterAudit::RegisterAudit(std::string name, std::string family,
+                             std::function<std::vector<AuditCase>(Arena&)> cases) {
   registry().push_back({std::move(name), std::move(family), std::move(cases)});
 }
 

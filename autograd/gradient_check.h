@@ -1,4 +1,5 @@
-// Checks of hand-written gradients: central differences in f64, entry by entry or along random directions, and the registry of what `sextant audit` checks.
+// Checks of hand-written gradients: central differences in f64, entry by entry or along random directions, and the
+// registry of what `sextant audit` checks.
 #pragma once
 
 #include <functional>
@@ -12,8 +13,9 @@ namespace sextant {
 using TapeFunction = std::function<Variable(Tape&, std::span<const Variable>)>;
 
 struct GradientCheck {
-  double worst_error = 0;  // |analytic - numeric|, less what rounding explains, over the largest gradient of the same input
-  int input = -1;          // where: which input, which entry
+  double worst_error =
+      0;           // |analytic - numeric|, less what rounding explains, over the largest gradient of the same input
+  int input = -1;  // where: which input, which entry
   int64_t index = -1;
   double analytic = 0, numeric = 0;
   bool repeatable = true;  // two backward passes gave the same bits
@@ -27,15 +29,18 @@ struct GradientCheckOptions {
   uint64_t seed = 1;
 };
 
-// Checks d<w, f(inputs)>/d inputs for a fixed random w against central differences. The inputs must be f64 (throws Error on f32: its rounding
-// hides wrong gradients).
-GradientCheck check_gradients(const TapeFunction& function, std::span<const Tensor> inputs, const GradientCheckOptions& options = {});
+// Checks d<w, f(inputs)>/d inputs for a fixed random w against central differences. The inputs must be f64 (throws
+// Error on f32: its rounding hides wrong gradients).
+GradientCheck check_gradients(const TapeFunction& function, std::span<const Tensor> inputs,
+                              const GradientCheckOptions& options = {});
 
 // The same along `directions` random directions of all inputs together: for large shapes.
-GradientCheck check_directional(const TapeFunction& function, std::span<const Tensor> inputs, int directions, uint64_t seed = 1);
+GradientCheck check_directional(const TapeFunction& function, std::span<const Tensor> inputs, int directions,
+                                uint64_t seed = 1);
 
 // Largest |a - b| / max(1, |a|, |b|) over the values and the gradients of two functions that should be the same.
-double worst_difference(const TapeFunction& a, const TapeFunction& b, std::span<const Tensor> inputs, uint64_t seed = 1);
+double worst_difference(const TapeFunction& a, const TapeFunction& b, std::span<const Tensor> inputs,
+                        uint64_t seed = 1);
 
 // ---- what `audit` runs: registering a case is what includes it -----------------------------------------------------
 
@@ -43,11 +48,12 @@ struct AuditCase {
   std::string label;           // "ordinary", "zero", "huge", ...
   std::vector<Tensor> inputs;  // f64
   TapeFunction function;
-  TapeFunction composed;  // may be empty
-  bool differentiable_here = true;  // false where finite differences do not apply (kinks, overflow): then only finiteness or the twin is checked
+  TapeFunction composed;            // may be empty
+  bool differentiable_here = true;  // false where finite differences do not apply (kinks, overflow): then only
+                                    // finiteness or the twin is checked
   bool large = false;               // too large to go entry by entry: along random directions only
-  // For the comparison of f32 with f64: the same function on f32 inputs, where `function` stands on weights or tables in f64 (empty: `function`
-  // itself), and which inputs are f64 in f32 models, too.
+  // For the comparison of f32 with f64: the same function on f32 inputs, where `function` stands on weights or tables
+  // in f64 (empty: `function` itself), and which inputs are f64 in f32 models, too.
   TapeFunction function_f32 = {};
   std::vector<int> inputs_f64 = {};
   std::vector<std::string> input_names = {};  // for reports; "input 0", ... where there are none
@@ -63,8 +69,8 @@ struct RegisterAudit {
   RegisterAudit(std::string name, std::string family, std::function<std::vector<AuditCase>(Arena&)> cases);
 };
 // AUDIT(gelu, "elementwise") { return {...}; }   with `arena` in scope
-#define AUDIT(name, family)                                                                    \
-  static std::vector<::sextant::AuditCase> audit_cases_##name(::sextant::Arena& arena);        \
+#define AUDIT(name, family)                                                                       \
+  static std::vector<::sextant::AuditCase> audit_cases_##name(::sextant::Arena& arena);           \
   static const ::sextant::RegisterAudit register_audit_##name(#name, family, audit_cases_##name); \
   static std::vector<::sextant::AuditCase> audit_cases_##name([[maybe_unused]] ::sextant::Arena& arena)
 

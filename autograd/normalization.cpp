@@ -8,12 +8,14 @@
 namespace sextant {
 
 // y = n gain + bias,  n = (s - mean) rstd,  rstd = 1 / sqrt(variance + epsilon),  s = x + residual
-// With g = dy gain:  ds = rstd (g - mean(g) - n mean(g n)) + what reached s itself,  dgain = sum dy n,  dbias = sum dy;  dx = dresidual = ds
+// With g = dy gain:  ds = rstd (g - mean(g) - n mean(g n)) + what reached s itself,  dgain = sum dy n,  dbias = sum dy;
+// dx = dresidual = ds
 std::array<Variable, 2> add_layer_norm(Variable x, Variable residual, Variable gain, Variable bias, double epsilon) {
   Tape& tape = x.tape();
   const int64_t width = x.shape().rank() ? x.size(-1) : 0;
   require(x.value().rank() >= 1 && gain.shape() == Shape{width} && bias.shape() == Shape{width},
-          "layer norm of x {} with gain {} and bias {}, must be [.., C], [C] and [C]", x.shape().text(), gain.shape().text(), bias.shape().text());
+          "layer norm of x {} with gain {} and bias {}, must be [.., C], [C] and [C]", x.shape().text(),
+          gain.shape().text(), bias.shape().text());
   if (residual.defined()) require_shape(residual.value(), x.shape(), "the residual of layer norm");
   const int64_t rows = x.shape().rows();
   const Shape flat{rows, width};
@@ -22,21 +24,24 @@ std::array<Variable, 2> add_layer_norm(Variable x, Variable residual, Variable g
   const Tensor sum = residual.defined() ? tape.empty(x.shape(), x.dtype()) : input.reshape(x.shape());
   const Tensor y = tape.empty(x.shape(), x.dtype());
   const Tensor mean = tape.empty({rows}, x.dtype()), rstd = tape.empty({rows}, x.dtype());
-  kernels::layer_norm(input, other, gain.value(), bias.value(), epsilon, sum.reshape(flat), y.reshape(flat), mean, rstd);
+  kernels::layer_norm(input, other, gain.value(), bias.value(), epsilon, sum.reshape(flat), y.reshape(flat), mean,
+                      rstd);
   const auto backward = [x, residual, gain, bias, sum, mean, rstd, flat](const Tensor& dsum_direct, const Tensor& dy) {
     Tape& own = x.tape();
     const int64_t leaves = own.leaves_for(flat[0]);
     const Tensor scratch = own.empty({leaves, 2, flat[1]}, DType::f64);
     const Tensor dsum = own.empty(flat, sum.dtype());
-    const Sink dgain = gain.needs_gradient() ? gain.sink() : Sink{}, dbias = bias.needs_gradient() ? bias.sink() : Sink{};
+    const Sink dgain = gain.needs_gradient() ? gain.sink() : Sink{},
+               dbias = bias.needs_gradient() ? bias.sink() : Sink{};
     kernels::layer_norm_backward(sum.reshape(flat), gain.value(), mean, rstd, contiguous(own.arena(), dy).reshape(flat),
-                                 dsum_direct.defined() ? contiguous(own.arena(), dsum_direct).reshape(flat) : Tensor{}, leaves, {dsum, false},
-                                 dgain, dbias, scratch);
+                                 dsum_direct.defined() ? contiguous(own.arena(), dsum_direct).reshape(flat) : Tensor{},
+                                 leaves, {dsum, false}, dgain, dbias, scratch);
     x.accumulate(dsum.reshape(x.shape()));
     if (residual.defined()) residual.accumulate(dsum.reshape(x.shape()));
   };
   if (!residual.defined()) {
-    const Variable out = tape.record("layer_norm", {x, gain, bias}, y, [backward](const Tensor& dy) { backward(Tensor{}, dy); }, {mean, rstd});
+    const Variable out = tape.record("layer_norm", {x, gain, bias}, y,
+                                     [backward](const Tensor& dy) { backward(Tensor{}, dy); }, {mean, rstd});
     return {x, out};
   }
   return tape.record_many<2>("add_layer_norm", {x, residual, gain, bias}, {sum, y},
@@ -64,11 +69,17 @@ AUDIT(layer_norm, "normalization") {
     const int64_t width = shape[-1];
     return std::vector<Tensor>{sample(arena, shape, size), sample(arena, {width}, 1, 8), sample(arena, {width}, 1, 9)};
   };
-  std::vector<AuditCase> cases{{"ordinary", inputs({2, 3, 5}, 1), f, composed}, {"one column", inputs({3, 1}, 1), f, composed},
-                               {"no rows", inputs({0, 4}, 1), f, composed},     {"tiny", inputs({2, 4}, 1e-2), f, composed},
-                               {"large", inputs({2, 4}, 1e5), f, composed},     {"odd width", inputs({3, 67}, 1), f, composed},
+  std::vector<AuditCase> cases{{"ordinary", inputs({2, 3, 5}, 1), f, composed},
+                               {"one column", inputs({3, 1}, 1), f, composed},
+                               {"no rows", inputs({0, 4}, 1), f, composed},
+                               {"tiny", inputs({2, 4}, 1e-2), f, composed},
+                               {"large", inputs({2, 4}, 1e5), f, composed},
+                               {"odd width", inputs({3, 67}, 1), f, composed},
                                {"many", inputs({97, 130}, 1), f, composed, true, true}};
-  cases.push_back({"equal", {full(arena, {2, 4}, 0.5, DType::f64), sample(arena, {4}, 1, 8), sample(arena, {4}, 1, 9)}, f, composed});
+  cases.push_back({"equal",
+                   {full(arena, {2, 4}, 0.5, DType::f64), sample(arena, {4}, 1, 8), sample(arena, {4}, 1, 9)},
+                   f,
+                   composed});
   return cases;
 }
 AUDIT(add_layer_norm, "normalization") {
@@ -81,9 +92,13 @@ AUDIT(add_layer_norm, "normalization") {
     return add(multiply(s, s), layer_norm_composed(s, x[2], x[3]));
   };
   const auto only_norm = [](Tape&, Inputs x) { return add_layer_norm(x[0], x[1], x[2], x[3])[1]; };
-  const std::vector<Tensor> inputs{sample(arena, {2, 3, 5}), sample(arena, {2, 3, 5}, 1, 6), sample(arena, {5}, 1, 8), sample(arena, {5}, 1, 9)};
-  const std::vector<Tensor> many{sample(arena, {97, 130}), sample(arena, {97, 130}, 1, 6), sample(arena, {130}, 1, 8), sample(arena, {130}, 1, 9)};
-  return {{"ordinary", inputs, f, composed}, {"sum unused", inputs, only_norm, {}}, {"many", many, f, composed, true, true}};
+  const std::vector<Tensor> inputs{sample(arena, {2, 3, 5}), sample(arena, {2, 3, 5}, 1, 6), sample(arena, {5}, 1, 8),
+                                   sample(arena, {5}, 1, 9)};
+  const std::vector<Tensor> many{sample(arena, {97, 130}), sample(arena, {97, 130}, 1, 6), sample(arena, {130}, 1, 8),
+                                 sample(arena, {130}, 1, 9)};
+  return {{"ordinary", inputs, f, composed},
+          {"sum unused", inputs, only_norm, {}},
+          {"many", many, f, composed, true, true}};
 }
 
 }  // namespace sextant

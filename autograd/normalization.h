@@ -12,6 +12,7 @@ Variable layer_norm(Variable x, Variable gain, Variable bias, double epsilon = 1
 Variable layer_norm_composed(Variable x, Variable gain, Variable bias, double epsilon = 1e-5);
 
 // {x + residual, layer_norm(x + residual)}
-std::array<Variable, 2> add_layer_norm(Variable x, Variable residual, Variable gain, Variable bias, double epsilon = 1e-5);
+std::array<Variable, 2> add_layer_norm(Variable x, Variable residual, Variable gain, Variable bias,
+                                       double epsilon = 1e-5);
 
 }  // namespace sextant

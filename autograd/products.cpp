@@ -11,11 +11,13 @@ namespace sextant {
 Variable matmul(Variable a, Variable b) {
   const int rank = a.value().rank();
   require(rank >= 2 && b.value().rank() == rank && a.size(-1) == b.size(-2) && a.dtype() == b.dtype(),
-          "matmul of shapes {} and {}, must be [.., M, K] and [.., K, N] of one dtype", a.shape().text(), b.shape().text());
+          "matmul of shapes {} and {}, must be [.., M, K] and [.., K, N] of one dtype", a.shape().text(),
+          b.shape().text());
   Shape shape = a.shape();
   shape.set(-1, b.size(-1));
   for (int dim = 0; dim < rank - 2; ++dim)
-    require(a.size(dim) == b.size(dim), "matmul of shapes {} and {}: dimension {} differs", a.shape().text(), b.shape().text(), dim);
+    require(a.size(dim) == b.size(dim), "matmul of shapes {} and {}: dimension {} differs", a.shape().text(),
+            b.shape().text(), dim);
   const Tensor c = a.tape().empty(shape, a.dtype());
   kernels::matmul(a.value(), b.value(), {c, false});
   const Variable result = a.tape().record("matmul", {a, b}, c, [a, b](const Tensor& dc) {
@@ -35,9 +37,10 @@ struct LinearShape {
   Shape output;
 };
 LinearShape linear_shape(Variable x, Variable weight, Variable bias) {
-  require(weight.value().rank() == 2 && x.value().rank() >= 1 && x.size(-1) == weight.size(1) && x.dtype() == weight.dtype(),
-          "linear of x {} ({}) with weight {} ({}), must be [.., K] and [M, K] of one dtype", x.shape().text(), name_of(x.dtype()),
-          weight.shape().text(), name_of(weight.dtype()));
+  require(weight.value().rank() == 2 && x.value().rank() >= 1 && x.size(-1) == weight.size(1) &&
+              x.dtype() == weight.dtype(),
+          "linear of x {} ({}) with weight {} ({}), must be [.., K] and [M, K] of one dtype", x.shape().text(),
+          name_of(x.dtype()), weight.shape().text(), name_of(weight.dtype()));
   LinearShape shape{x.shape().rows(), weight.size(1), weight.size(0), x.shape()};
   shape.output.set(-1, shape.outputs);
   if (bias.defined()) require_shape(bias.value(), {shape.outputs}, "the bias of linear");
@@ -98,15 +101,15 @@ Variable linear_gelu(Variable x, Variable weight, Variable bias) {
   const Tensor input = contiguous(tape.arena(), x.value()).reshape({shape.rows, shape.inputs});
   const Tensor u = tape.empty({shape.rows, shape.outputs}, x.dtype()), activated = tape.empty(shape.output, x.dtype());
   kernels::linear(input, weight.value(), value_or_none(bias), u, activated.reshape({shape.rows, shape.outputs}));
-  const Variable result = tape.record(
-      "linear_gelu", {x, weight, bias}, activated,
-      [x, weight, bias, input, u](const Tensor& da) {
-        Tape& own = x.tape();
-        const Tensor du = own.empty(u.shape(), u.dtype());
-        kernels::gelu_backward(u, contiguous(own.arena(), da).reshape(u.shape()), {du, false});
-        linear_backward(x, weight, bias, input, du);
-      },
-      {u});
+  const Variable result =
+      tape.record("linear_gelu", {x, weight, bias}, activated,
+                  [x, weight, bias, input, u](const Tensor& da) {
+                    Tape& own = x.tape();
+                    const Tensor du = own.empty(u.shape(), u.dtype());
+                    kernels::gelu_backward(u, contiguous(own.arena(), da).reshape(u.shape()), {du, false});
+                    linear_backward(x, weight, bias, input, du);
+                  },
+                  {u});
   const double flops = 2.0 * static_cast<double>(shape.rows * shape.inputs * shape.outputs);
   tape.add_flops(flops, 2 * flops);
   return result;
@@ -120,22 +123,35 @@ namespace {
 
 using Inputs = std::span<const Variable>;
 
-std::vector<AuditCase> linear_cases(Arena& arena, Variable (*fused)(Variable, Variable, Variable), Variable (*composed)(Variable, Variable, Variable)) {
+std::vector<AuditCase> linear_cases(Arena& arena, Variable (*fused)(Variable, Variable, Variable),
+                                    Variable (*composed)(Variable, Variable, Variable)) {
   const auto with = [fused](Tape&, Inputs x) { return fused(x[0], x[1], x[2]); };
   const auto without = [fused](Tape&, Inputs x) { return fused(x[0], x[1], {}); };
   const auto twin = [composed](Tape&, Inputs x) { return composed(x[0], x[1], x[2]); };
   const auto twin_without = [composed](Tape&, Inputs x) { return composed(x[0], x[1], {}); };
   const auto twice = [fused](Tape&, Inputs x) { return fused(fused(x[0], x[1], {}), x[1], {}); };
-  const auto leaves = [fused](Tape& tape, Inputs x) { tape.set_leaves(3); return fused(x[0], x[1], x[2]); };
-  return {{"ordinary", {sample(arena, {2, 3, 5}), sample(arena, {4, 5}, 1, 8), sample(arena, {4}, 1, 9)}, with, twin},
-          {"no bias", {sample(arena, {3, 5}), sample(arena, {4, 5}, 1, 8)}, without, twin_without},
-          {"one element", {sample(arena, {1, 1}), sample(arena, {1, 1}, 1, 8), sample(arena, {1}, 1, 9)}, with, twin},
-          {"weight used twice", {sample(arena, {3, 4}), sample(arena, {4, 4}, 1, 8)}, twice, {}},
-          {"leaves", {sample(arena, {6, 5}), sample(arena, {4, 5}, 1, 8), sample(arena, {4}, 1, 9)}, leaves, twin},
-          {"zero", {zeros(arena, {2, 3}, DType::f64), sample(arena, {4, 3}, 1, 8), sample(arena, {4}, 1, 9)}, with, twin},
-          {"no rows", {sample(arena, {0, 3}), sample(arena, {4, 3}, 1, 8), sample(arena, {4}, 1, 9)}, with, twin},
-          {"wider than a tile", {sample(arena, {7, 70}, 0.3), sample(arena, {67, 70}, 0.3, 8), sample(arena, {67}, 1, 9)}, with, twin},
-          {"many", {sample(arena, {129, 96}, 0.3), sample(arena, {160, 96}, 0.3, 8), sample(arena, {160}, 1, 9)}, with, twin, true, true}};
+  const auto leaves = [fused](Tape& tape, Inputs x) {
+    tape.set_leaves(3);
+    return fused(x[0], x[1], x[2]);
+  };
+  return {
+      {"ordinary", {sample(arena, {2, 3, 5}), sample(arena, {4, 5}, 1, 8), sample(arena, {4}, 1, 9)}, with, twin},
+      {"no bias", {sample(arena, {3, 5}), sample(arena, {4, 5}, 1, 8)}, without, twin_without},
+      {"one element", {sample(arena, {1, 1}), sample(arena, {1, 1}, 1, 8), sample(arena, {1}, 1, 9)}, with, twin},
+      {"weight used twice", {sample(arena, {3, 4}), sample(arena, {4, 4}, 1, 8)}, twice, {}},
+      {"leaves", {sample(arena, {6, 5}), sample(arena, {4, 5}, 1, 8), sample(arena, {4}, 1, 9)}, leaves, twin},
+      {"zero", {zeros(arena, {2, 3}, DType::f64), sample(arena, {4, 3}, 1, 8), sample(arena, {4}, 1, 9)}, with, twin},
+      {"no rows", {sample(arena, {0, 3}), sample(arena, {4, 3}, 1, 8), sample(arena, {4}, 1, 9)}, with, twin},
+      {"wider than a tile",
+       {sample(arena, {7, 70}, 0.3), sample(arena, {67, 70}, 0.3, 8), sample(arena, {67}, 1, 9)},
+       with,
+       twin},
+      {"many",
+       {sample(arena, {129, 96}, 0.3), sample(arena, {160, 96}, 0.3, 8), sample(arena, {160}, 1, 9)},
+       with,
+       twin,
+       true,
+       true}};
 }
 
 }  // namespace
@@ -153,7 +169,11 @@ AUDIT(matmul, "products") {
           {"large", {sample(arena, {3, 5}, 1e4), sample(arena, {5, 4}, 1e4, 8)}, f, {}},
           {"many", {sample(arena, {2, 65, 96}), sample(arena, {2, 96, 130}, 1, 8)}, f, {}, true, true}};
 }
-AUDIT(linear, "products") { return linear_cases(arena, linear, linear_composed); }
-AUDIT(linear_gelu, "products") { return linear_cases(arena, linear_gelu, linear_gelu_composed); }
+AUDIT(linear, "products") {
+  return linear_cases(arena, linear, linear_composed);
+}
+AUDIT(linear_gelu, "products") {
+  return linear_cases(arena, linear_gelu, linear_gelu_composed);
+}
 
 }  // namespace sextant

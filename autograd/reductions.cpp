@@ -13,7 +13,8 @@ Variable sum(Variable x) {
   double total = 0;
   for (int64_t i = 0, count = x.value().elements(); i < count; ++i) total += x.value().flat(i);
   y.fill(total);
-  return x.tape().record("sum", {x}, y, [x](const Tensor& dy) { x.accumulate(full(x.tape().arena(), x.shape(), dy.item(), x.dtype())); });
+  return x.tape().record(
+      "sum", {x}, y, [x](const Tensor& dy) { x.accumulate(full(x.tape().arena(), x.shape(), dy.item(), x.dtype())); });
 }
 
 Variable mean(Variable x) {
@@ -58,15 +59,17 @@ Variable mean(Variable x, int dim, bool keep) {
 // y[t] = initial + sum_{s <= t} x[s];  dx[s] = sum_{t >= s} dy[t]
 Variable cumulative_sum(Variable x, int dim, const Tensor& initial) {
   if (dim < 0) dim += x.value().rank();
-  require(dim >= 0 && dim < x.value().rank(), "cumulative_sum over dimension {} of a tensor of shape {}", dim, x.shape().text());
+  require(dim >= 0 && dim < x.value().rank(), "cumulative_sum over dimension {} of a tensor of shape {}", dim,
+          x.shape().text());
   Tape& tape = x.tape();
   const Tensor input = contiguous(tape.arena(), x.value());
   const Tensor y = tape.empty(x.shape(), DType::f64);
   const int64_t outer = x.shape().prefix(dim), length = x.size(dim);
   const int64_t inner = x.value().elements() / std::max<int64_t>(1, outer * length);
   if (initial.defined())
-    require(initial.dtype() == DType::f64 && initial.elements() == outer * inner, "cumulative_sum: initial has {} elements of {}, must have {} of f64",
-            initial.elements(), name_of(initial.dtype()), outer * inner);
+    require(initial.dtype() == DType::f64 && initial.elements() == outer * inner,
+            "cumulative_sum: initial has {} elements of {}, must have {} of f64", initial.elements(),
+            name_of(initial.dtype()), outer * inner);
   dispatch(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const T* in = input.data<T>();
@@ -108,7 +111,9 @@ using Inputs = std::span<const Variable>;
 
 AUDIT(sum, "reductions") {
   const auto f = [](Tape&, Inputs x) { return sum(square(x[0])); };
-  return {{"ordinary", {sample(arena, {3, 4})}, f, {}}, {"one element", {sample(arena, {})}, f, {}}, {"empty", {sample(arena, {0})}, f, {}}};
+  return {{"ordinary", {sample(arena, {3, 4})}, f, {}},
+          {"one element", {sample(arena, {})}, f, {}},
+          {"empty", {sample(arena, {0})}, f, {}}};
 }
 AUDIT(mean, "reductions") {
   return {{"ordinary", {sample(arena, {3, 4})}, [](Tape&, Inputs x) { return mean(square(x[0])); }, {}},

@@ -29,7 +29,8 @@ Variable slice(Variable x, int dim, int64_t start, int64_t length) {
 
 Variable contiguous(Variable x) {
   if (x.value().contiguous()) return x;
-  return x.tape().record("contiguous", {x}, contiguous(x.tape().arena(), x.value()), [x](const Tensor& dy) { x.accumulate(dy); });
+  return x.tape().record("contiguous", {x}, contiguous(x.tape().arena(), x.value()),
+                         [x](const Tensor& dy) { x.accumulate(dy); });
 }
 
 // y = x rounded to dtype;  dx = dy, as if nothing had been rounded
@@ -41,12 +42,13 @@ Variable convert(Variable x, DType dtype) {
 
 Variable concatenate(Variable a, Variable b, int dim) {
   if (dim < 0) dim += a.value().rank();
-  require(a.value().rank() == b.value().rank() && dim >= 0 && dim < a.value().rank(), "concatenate of shapes {} and {} along dimension {}",
-          a.shape().text(), b.shape().text(), dim);
+  require(a.value().rank() == b.value().rank() && dim >= 0 && dim < a.value().rank(),
+          "concatenate of shapes {} and {} along dimension {}", a.shape().text(), b.shape().text(), dim);
   Shape shape = a.shape(), expected = b.shape();
   expected.set(dim, a.size(dim));
-  require(expected == a.shape() && a.dtype() == b.dtype(), "concatenate of shapes {} and {} along dimension {}: other sizes or dtypes differ",
-          a.shape().text(), b.shape().text(), dim);
+  require(expected == a.shape() && a.dtype() == b.dtype(),
+          "concatenate of shapes {} and {} along dimension {}: other sizes or dtypes differ", a.shape().text(),
+          b.shape().text(), dim);
   const int64_t first = a.size(dim), second = b.size(dim);
   shape.set(dim, first + second);
   const Tensor y = a.tape().empty(shape, a.dtype());
@@ -65,8 +67,8 @@ Variable broadcast_to(Variable x, const Shape& shape) {
 
 namespace {
 
-// Part 0, 1 or 2 (q, k, v) of a contiguous [B, T, 3C] tensor as [B, T, H, D]. The head count travels in the part number, since the tape keeps
-// nothing else for a window.
+// Part 0, 1 or 2 (q, k, v) of a contiguous [B, T, 3C] tensor as [B, T, H, D]. The head count travels in the part
+// number, since the tape keeps nothing else for a window.
 Tensor qkv_part(const Tensor& qkv, int64_t heads, int part) {
   const int64_t width = qkv.size(-1) / 3;
   return qkv.reshape({qkv.size(0), qkv.size(1), 3, heads, width / heads}).select(2, part);
@@ -82,12 +84,14 @@ std::array<Variable, 3> split_qkv(Variable qkv, int64_t heads) {
           "split_qkv of shape {} into {} heads, must be [B, T, 3 * heads * D]", qkv.shape().text(), heads);
   const Tensor whole = qkv.value();
   const std::array<Tensor, 3> parts{qkv_part(whole, heads, 0), qkv_part(whole, heads, 1), qkv_part(whole, heads, 2)};
-  if (qkv.needs_gradient() && qkv.tape().parameter_of(qkv) != nullptr) {  // a bare parameter's gradient is not laid open to windows
-    const auto outputs = qkv.tape().record_many<3>("split_qkv", {qkv}, parts, [qkv, heads](std::span<const Tensor> dparts) {
-      const Tensor dx = qkv.tape().empty(qkv.shape(), qkv.dtype());
-      for (int part = 0; part < 3; ++part) qkv_part(dx, heads, part).copy_from(dparts[static_cast<size_t>(part)]);
-      qkv.accumulate(dx);
-    });
+  if (qkv.needs_gradient() &&
+      qkv.tape().parameter_of(qkv) != nullptr) {  // a bare parameter's gradient is not laid open to windows
+    const auto outputs =
+        qkv.tape().record_many<3>("split_qkv", {qkv}, parts, [qkv, heads](std::span<const Tensor> dparts) {
+          const Tensor dx = qkv.tape().empty(qkv.shape(), qkv.dtype());
+          for (int part = 0; part < 3; ++part) qkv_part(dx, heads, part).copy_from(dparts[static_cast<size_t>(part)]);
+          qkv.accumulate(dx);
+        });
     return outputs;
   }
   const auto outputs = qkv.tape().record_many<3>("split_qkv", {qkv}, parts, [](std::span<const Tensor>) {});
@@ -98,7 +102,8 @@ std::array<Variable, 3> split_qkv(Variable qkv, int64_t heads) {
 
 // y[n] = table[ids[n]];  dtable[v] = sum over n with ids[n] = v of dy[n]
 Variable embedding(Variable table, std::span<const int32_t> ids, const Shape& ids_shape) {
-  require(ids_shape.elements() == static_cast<int64_t>(ids.size()), "embedding of {} ids as shape {}", ids.size(), ids_shape.text());
+  require(ids_shape.elements() == static_cast<int64_t>(ids.size()), "embedding of {} ids as shape {}", ids.size(),
+          ids_shape.text());
   Tape& tape = table.tape();
   const int64_t count = ids_shape.elements(), width = table.size(1);
   Shape shape = ids_shape;
@@ -120,7 +125,8 @@ Variable embedding_composed(Variable table, std::span<const int32_t> ids, const 
   Tape& tape = table.tape();
   const Tensor onehot = tape.zeros({static_cast<int64_t>(ids.size()), table.size(0)}, table.dtype());
   for (size_t n = 0; n < ids.size(); ++n) {
-    require(ids[n] >= 0 && ids[n] < table.size(0), "token {} at position {}, must be below the vocabulary of {}", ids[n], n, table.size(0));
+    require(ids[n] >= 0 && ids[n] < table.size(0), "token {} at position {}, must be below the vocabulary of {}",
+            ids[n], n, table.size(0));
     onehot.set_flat(static_cast<int64_t>(n) * table.size(0) + ids[n], 1.0);
   }
   Shape shape = ids_shape;
@@ -135,7 +141,8 @@ Variable gather_rows(Variable x, std::span<const int64_t> rows) {
   shape.set(0, static_cast<int64_t>(rows.size()));
   const Tensor y = tape.empty(shape, x.dtype());
   for (size_t i = 0; i < rows.size(); ++i) {
-    require(rows[i] >= 0 && rows[i] < x.size(0), "gather_rows: row {} of a tensor of shape {}", rows[i], x.shape().text());
+    require(rows[i] >= 0 && rows[i] < x.size(0), "gather_rows: row {} of a tensor of shape {}", rows[i],
+            x.shape().text());
     y.select(0, static_cast<int64_t>(i)).copy_from(x.value().select(0, rows[i]));
   }
   auto* kept = static_cast<int64_t*>(tape.arena().allocate(rows.size_bytes()));
@@ -159,14 +166,21 @@ AUDIT(reshape, "shaping") {
   const auto f = [](Tape&, Inputs x) { return square(reshape(x[0], {3, 4})); };
   return {{"ordinary", {sample(arena, {2, 6})}, f, {}},
           {"one element", {sample(arena, {1})}, [](Tape&, Inputs x) { return reshape(x[0], {}); }, {}},
-          {"empty", {sample(arena, {0, 2})}, [](Tape&, Inputs x) { return reshape(x[0], {2, 0}); }, {}}};
+          {"empty",
+           {sample(arena, {0, 2})},
+           [](Tape&, Inputs x) {
+             return reshape(x[0], {2, 0});
+           },
+           {}}};
 }
 AUDIT(transpose, "shaping") {
   const auto f = [](Tape&, Inputs x) { return square(transpose(x[0], 0, -1)); };
   return {{"ordinary", {sample(arena, {2, 3, 4})}, f, {}}, {"one element", {sample(arena, {1, 1})}, f, {}}};
 }
 AUDIT(slice, "shaping") {
-  const auto f = [](Tape&, Inputs x) { return add(slice(x[0], 1, 1, 2), slice(x[0], 1, 0, 2)); };  // overlapping: used twice
+  const auto f = [](Tape&, Inputs x) {
+    return add(slice(x[0], 1, 1, 2), slice(x[0], 1, 0, 2));
+  };  // overlapping: used twice
   return {{"ordinary", {sample(arena, {2, 4})}, f, {}},
           {"empty", {sample(arena, {2, 4})}, [](Tape&, Inputs x) { return slice(x[0], 0, 1, 0); }, {}}};
 }
@@ -174,7 +188,8 @@ AUDIT(contiguous, "shaping") {
   return {{"ordinary", {sample(arena, {2, 4})}, [](Tape&, Inputs x) { return contiguous(transpose(x[0], 0, 1)); }, {}}};
 }
 AUDIT(convert, "shaping") {
-  // Rounding to f32 is a staircase, on which small differences mean nothing; that the gradient passes unchanged is a closed form of the tests.
+  // Rounding to f32 is a staircase, on which small differences mean nothing; that the gradient passes unchanged is a
+  // closed form of the tests.
   const auto f = [](Tape&, Inputs x) { return convert(convert(x[0], DType::f32), DType::f64); };
   AuditCase check{"to f32 and back", {sample(arena, {2, 4})}, f, {}};
   check.differentiable_here = false;
@@ -182,10 +197,16 @@ AUDIT(convert, "shaping") {
 }
 AUDIT(concatenate, "shaping") {
   const auto f = [](Tape&, Inputs x) { return square(concatenate(x[0], x[1], 1)); };
-  return {{"ordinary", {sample(arena, {2, 3}), sample(arena, {2, 1})}, f, {}}, {"empty", {sample(arena, {2, 0}), sample(arena, {2, 1})}, f, {}}};
+  return {{"ordinary", {sample(arena, {2, 3}), sample(arena, {2, 1})}, f, {}},
+          {"empty", {sample(arena, {2, 0}), sample(arena, {2, 1})}, f, {}}};
 }
 AUDIT(broadcast_to, "shaping") {
-  return {{"ordinary", {sample(arena, {3, 1})}, [](Tape&, Inputs x) { return square(broadcast_to(x[0], {2, 3, 4})); }, {}}};
+  return {{"ordinary",
+           {sample(arena, {3, 1})},
+           [](Tape&, Inputs x) {
+             return square(broadcast_to(x[0], {2, 3, 4}));
+           },
+           {}}};
 }
 AUDIT(split_qkv, "shaping") {
   const auto f = [](Tape&, Inputs x) {

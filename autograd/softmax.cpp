@@ -55,8 +55,8 @@ Variable softmax(Variable x) {
 Variable cross_entropy(Variable logits, std::span<const int32_t> targets) {
   Tape& tape = logits.tape();
   const int64_t rows = logits.shape().rows(), vocabulary = logits.size(-1);
-  require(static_cast<int64_t>(targets.size()) == rows, "cross_entropy of logits {} with {} targets, must be one a row", logits.shape().text(),
-          targets.size());
+  require(static_cast<int64_t>(targets.size()) == rows, "cross_entropy of logits {} with {} targets, must be one a row",
+          logits.shape().text(), targets.size());
   const Tensor flat = contiguous(tape.arena(), logits.value()).reshape({rows, vocabulary});
   const Tensor losses = tape.empty({rows}, DType::f64), lse = tape.empty({rows}, logits.dtype());
   auto* kept = static_cast<int32_t*>(tape.arena().allocate(targets.size_bytes()));
@@ -69,15 +69,14 @@ Variable cross_entropy(Variable logits, std::span<const int32_t> targets) {
   const double counted = static_cast<double>(std::max<int64_t>(1, rows - std::count(own.begin(), own.end(), -1)));
   const Tensor loss = tape.empty({}, logits.dtype());
   loss.fill(total.item() / counted);
-  return tape.record(
-      "cross_entropy", {logits}, loss,
-      [logits, own, flat, lse, counted](const Tensor& dloss) {
-        Tape& tape_ = logits.tape();
-        const Tensor dx = tape_.empty(flat.shape(), flat.dtype());
-        kernels::cross_entropy_backward(flat, own, lse, dloss.item() / counted, {dx, false});
-        logits.accumulate(dx.reshape(logits.shape()));
-      },
-      {lse});
+  return tape.record("cross_entropy", {logits}, loss,
+                     [logits, own, flat, lse, counted](const Tensor& dloss) {
+                       Tape& tape_ = logits.tape();
+                       const Tensor dx = tape_.empty(flat.shape(), flat.dtype());
+                       kernels::cross_entropy_backward(flat, own, lse, dloss.item() / counted, {dx, false});
+                       logits.accumulate(dx.reshape(logits.shape()));
+                     },
+                     {lse});
 }
 
 Variable cross_entropy_composed(Variable logits, std::span<const int32_t> targets) {
@@ -118,7 +117,9 @@ AUDIT(softmax, "softmax") {
 }
 AUDIT(cross_entropy, "softmax") {
   static const std::vector<int32_t> targets{1, 0, -1, 4, 4, 2};
-  const auto f = [](Tape&, Inputs x) { return cross_entropy(x[0], std::span(targets).first(static_cast<size_t>(x[0].shape().rows()))); };
+  const auto f = [](Tape&, Inputs x) {
+    return cross_entropy(x[0], std::span(targets).first(static_cast<size_t>(x[0].shape().rows())));
+  };
   const auto composed = [](Tape&, Inputs x) {
     return cross_entropy_composed(x[0], std::span(targets).first(static_cast<size_t>(x[0].shape().rows())));
   };

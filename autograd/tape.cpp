@@ -121,7 +121,8 @@ Tensor Tape::place_for_gradient(Node& target) {
   if (target.parameter != nullptr) return target.parameter->gradient;
   if (target.whole >= 0) {
     Node& operation = node(first_output(static_cast<int>(&target - nodes_.data())));
-    if (!operation.reserved.defined()) operation.reserved = empty(node(target.whole).value.shape(), target.value.dtype());
+    if (!operation.reserved.defined())
+      operation.reserved = empty(node(target.whole).value.shape(), target.value.dtype());
     return target.window(operation.reserved, target.part);
   }
   return empty(target.value.shape(), target.value.dtype());
@@ -283,8 +284,8 @@ std::vector<Tape::Row> Tape::rows() const {
   for (size_t index = 0; index < nodes_.size(); ++index) {
     const Node& row = nodes_[index];
     const auto begin = inputs_.begin() + row.first_input;
-    table.push_back({static_cast<int>(index), row.name, row.value.shape().text(), std::vector<int>(begin, begin + row.inputs),
-                     row.value.bytes(), row.saved_bytes,
+    table.push_back({static_cast<int>(index), row.name, row.value.shape().text(),
+                     std::vector<int>(begin, begin + row.inputs), row.value.bytes(), row.saved_bytes,
                      row.gradient.defined() ? std::sqrt(sum_of_squares(row.gradient)) : -1.0});
   }
   return table;
@@ -292,18 +293,20 @@ std::vector<Tape::Row> Tape::rows() const {
 
 std::string Tape::text() const {
   fmt::memory_buffer out;
-  fmt::format_to(std::back_inserter(out), "{:>5}  {:<36} {:<22} {:>12} {:>12}  {:<16} {:>12}\n", "node", "operation", "shape", "bytes",
-                 "saved bytes", "inputs", "|gradient|");
+  fmt::format_to(std::back_inserter(out), "{:>5}  {:<36} {:<22} {:>12} {:>12}  {:<16} {:>12}\n", "node", "operation",
+                 "shape", "bytes", "saved bytes", "inputs", "|gradient|");
   size_t bytes = 0, saved = 0;
   for (const Row& row : rows()) {
     std::string inputs;
     for (int input : row.inputs) inputs += (inputs.empty() ? "" : " ") + std::to_string(input);
-    fmt::format_to(std::back_inserter(out), "{:>5}  {:<36} {:<22} {:>12} {:>12}  {:<16} {:>12}\n", row.index, row.name, row.shape,
-                   row.bytes, row.saved_bytes, inputs, row.gradient_norm < 0 ? "-" : fmt::format("{:.6g}", row.gradient_norm));
+    fmt::format_to(std::back_inserter(out), "{:>5}  {:<36} {:<22} {:>12} {:>12}  {:<16} {:>12}\n", row.index, row.name,
+                   row.shape, row.bytes, row.saved_bytes, inputs,
+                   row.gradient_norm < 0 ? "-" : fmt::format("{:.6g}", row.gradient_norm));
     bytes += row.bytes;
     saved += row.saved_bytes;
   }
-  fmt::format_to(std::back_inserter(out), "{} nodes, {} bytes of values, {} bytes saved besides\n", nodes_.size(), bytes, saved);
+  fmt::format_to(std::back_inserter(out), "{} nodes, {} bytes of values, {} bytes saved besides\n", nodes_.size(),
+                 bytes, saved);
   return fmt::to_string(out);
 }
 
@@ -317,7 +320,8 @@ TapeScope::TapeScope(Tape& tape)
 TapeScope::~TapeScope() {
   tape_.nodes_.erase(tape_.nodes_.begin() + static_cast<std::ptrdiff_t>(nodes_), tape_.nodes_.end());
   tape_.inputs_.resize(inputs_);
-  tape_.parameters_.erase(tape_.parameters_.begin() + static_cast<std::ptrdiff_t>(parameters_), tape_.parameters_.end());
+  tape_.parameters_.erase(tape_.parameters_.begin() + static_cast<std::ptrdiff_t>(parameters_),
+                          tape_.parameters_.end());
   tape_.arena_.rewind(mark_);
 }
 

@@ -1,6 +1,6 @@
-// The tape: reverse-mode automatic differentiation, in the open. Running an operation appends a node (its name, its value, and a closure
-// that knows its backward); recording order is execution order, and backward() walks it in reverse. Everything a step
-// allocates comes from the tape's arena, which reset() takes back.
+// The tape: reverse-mode automatic differentiation, in the open. Running an operation appends a node (its name, its
+// value, and a closure that knows its backward); recording order is execution order, and backward() walks it in
+// reverse. Everything a step allocates comes from the tape's arena, which reset() takes back.
 //
 //   Tape tape;
 //   Variable x = tape.variable(from_values(arena, {2}, {1, 2}, DType::f64));
@@ -32,9 +32,10 @@ class Tape;
 struct Parameter {
   std::string name;
   Tensor value;
-  Tensor gradient;            // same shape; holds numbers only while has_gradient
-  bool has_gradient = false;  // false: the next backward writes over `gradient`; true: it adds to it (accumulation over batches)
-  bool decay = false;         // whether AdamW's weight decay applies (matrices, not gains and biases)
+  Tensor gradient;  // same shape; holds numbers only while has_gradient
+  bool has_gradient =
+      false;  // false: the next backward writes over `gradient`; true: it adds to it (accumulation over batches)
+  bool decay = false;  // whether AdamW's weight decay applies (matrices, not gains and biases)
 };
 
 // A light handle to a node of a tape.
@@ -50,8 +51,8 @@ class Variable {
   int64_t size(int dim) const { return value().size(dim); }
   DType dtype() const { return value().dtype(); }
 
-  // For backward closures: whether anybody wants the gradient, and where to write it. Each call of sink() is one contribution: the first one to a
-  // variable overwrites, later ones accumulate, as the Sink says.
+  // For backward closures: whether anybody wants the gradient, and where to write it. Each call of sink() is one
+  // contribution: the first one to a variable overwrites, later ones accumulate, as the Sink says.
   bool needs_gradient() const;
   Sink sink() const;
   // A contribution that exists already, of the variable's shape; the first one is taken over without a copy.
@@ -77,43 +78,43 @@ class Tape {
   Tensor empty(const Shape& shape, DType dtype) { return sextant::empty(arena_, shape, dtype); }
   Tensor zeros(const Shape& shape, DType dtype) { return sextant::zeros(arena_, shape, dtype); }
 
-  Variable constant(const Tensor& value, const char* name = "constant");    // no gradient
-  Variable variable(const Tensor& value, const char* name = "variable");    // a leaf that wants its gradient
-  Variable parameter(Parameter& parameter);  // the same Variable each time within a step
+  Variable constant(const Tensor& value, const char* name = "constant");  // no gradient
+  Variable variable(const Tensor& value, const char* name = "variable");  // a leaf that wants its gradient
+  Variable parameter(Parameter& parameter);                               // the same Variable each time within a step
   // Takes `x` for `parameter` until reset(), so that audits can feed parameters as inputs.
   void bind(Parameter& parameter, Variable x) { parameters_.emplace_back(&parameter, x.index_); }
 
-  // Appends an operation. `backward` is a trivially destructible callable taking dLoss/doutput, of the output's shape; it and what it captures is kept
-  // in the arena. `saved` lists the tensors it keeps besides the inputs' and output's values, for printing. With no input that needs a
-  // gradient, or under NoGrad, nothing is kept.
+  // Appends an operation. `backward` is a trivially destructible callable taking dLoss/doutput, of the output's shape;
+  // it and what it captures is kept in the arena. `saved` lists the tensors it keeps besides the inputs' and output's
+  // values, for printing. With no input that needs a gradient, or under NoGrad, nothing is kept.
   template <class Backward>
   Variable record(const char* name, std::initializer_list<Variable> inputs, const Tensor& output, Backward backward,
                   std::initializer_list<Tensor> saved = {}) {
     const int index = append(name, inputs, {&output, 1}, saved);
-    keep(index, backward, [](void* closure, std::span<const Tensor> doutputs) {
-      (*static_cast<Backward*>(closure))(doutputs[0]);
-    });
+    keep(index, backward,
+         [](void* closure, std::span<const Tensor> doutputs) { (*static_cast<Backward*>(closure))(doutputs[0]); });
     return {this, index};
   }
 
   Parameter* parameter_of(Variable x) const { return node(x.index_).parameter; }  // null when x is no parameter
 
-  // The same for several outputs: `backward` takes std::span<const Tensor>, one gradient an output, zeros where none came.
+  // The same for several outputs: `backward` takes std::span<const Tensor>, one gradient an output, zeros where none
+  // came.
   template <size_t N, class Backward>
   std::array<Variable, N> record_many(const char* name, std::initializer_list<Variable> inputs,
                                       const std::array<Tensor, N>& outputs, Backward backward,
                                       std::initializer_list<Tensor> saved = {}) {
     const int index = append(name, inputs, outputs, saved);
-    keep(index, backward, [](void* closure, std::span<const Tensor> doutputs) {
-      (*static_cast<Backward*>(closure))(doutputs);
-    });
+    keep(index, backward,
+         [](void* closure, std::span<const Tensor> doutputs) { (*static_cast<Backward*>(closure))(doutputs); });
     std::array<Variable, N> result;
     for (size_t i = 0; i < N; ++i) result[i] = Variable(this, index + static_cast<int>(i));
     return result;
   }
 
-  // For operations whose outputs are disjoint windows onto their input (split): from now on, the gradient of `part` is written straight into the same
-  // window of the gradient of `whole`. `window` must give the same window of a tensor of whole's shape each time.
+  // For operations whose outputs are disjoint windows onto their input (split): from now on, the gradient of `part` is
+  // written straight into the same window of the gradient of `whole`. `window` must give the same window of a tensor of
+  // whole's shape each time.
   using Window = Tensor (*)(const Tensor& whole, int part);
   // The operation's own backward then has nothing to do. Ignored when `whole` is a parameter.
   void alias_gradient(Variable part, Variable whole, Window window, int part_number);
@@ -125,24 +126,27 @@ class Tape {
   // Forgets everything of the step and takes its memory back.
   void reset();
 
-  // For tests that plant wrong gradients (autograd/fault.h): called in backward for each input of each operation whose backward has just run. null: nobody.
+  // For tests that plant wrong gradients (autograd/fault.h): called in backward for each input of each operation whose
+  // backward has just run. null: nobody.
   class Witness {
    public:
     virtual ~Witness() = default;
-    // `input` counts the operation's defined inputs from 0; `before` is the input's gradient without this operation's contribution (undefined: none),
-    // `gradient` with it; what is written there counts.
+    // `input` counts the operation's defined inputs from 0; `before` is the input's gradient without this operation's
+    // contribution (undefined: none), `gradient` with it; what is written there counts.
     virtual void contributed(const char* operation, int input, const Tensor& before, const Tensor& gradient) = 0;
   };
   void set_witness(Witness* witness) { witness_ = witness; }
 
-  // How many equal groups of rows (sequences) sums over rows are split into, see core/kernels.h; 1 unless the model sets it.
+  // How many equal groups of rows (sequences) sums over rows are split into, see core/kernels.h; 1 unless the model
+  // sets it.
   void set_leaves(int64_t leaves) { leaves_ = leaves; }
   int64_t leaves_for(int64_t rows) const { return leaves_ > 0 && rows % leaves_ == 0 ? leaves_ : 1; }
 
   bool recording() const { return recording_; }
   int64_t size() const { return static_cast<int64_t>(nodes_.size()); }
 
-  // The first operation, in order of execution, whose output holds a NaN or infinity while its inputs do not; empty when there is none.
+  // The first operation, in order of execution, whose output holds a NaN or infinity while its inputs do not; empty
+  // when there is none.
   std::string first_nonfinite() const;
 
   // A table of the step: operation, shape, bytes, kept bytes, inputs, gradient norm (after backward).
@@ -178,7 +182,7 @@ class Tape {
     Tensor gradient;
     bool borrowed = false;  // the gradient's memory belongs to somebody else: copy before adding to it
     bool needs_gradient = false;
-    int outputs = 1;        // on the first node of an operation; 0 on its further outputs
+    int outputs = 1;  // on the first node of an operation; 0 on its further outputs
     int first_input = 0, inputs = 0;
     size_t saved_bytes = 0;
     BackwardFunction function = nullptr;
@@ -195,7 +199,8 @@ class Tape {
              std::initializer_list<Tensor> saved);
   template <class Backward>
   void keep(int index, const Backward& backward, BackwardFunction function) {
-    static_assert(std::is_trivially_destructible_v<Backward>, "a backward closure lives in the arena and is never destroyed");
+    static_assert(std::is_trivially_destructible_v<Backward>,
+                  "a backward closure lives in the arena and is never destroyed");
     Node& node = nodes_[static_cast<size_t>(index)];
     if (!node.needs_gradient) return;
     node.closure = new (arena_.allocate(sizeof(Backward))) Backward(backward);

@@ -38,8 +38,9 @@ void Arena::add_block(size_t size) {
   size = round_up(size, unit);
   auto* data = static_cast<std::byte*>(std::aligned_alloc(unit, size));
   if (data == nullptr)
-    fail_environment("out of memory: {} MiB more could not be had, {} MiB are in use; lower the batch, the context or the width",
-                     size >> 20, reserved() >> 20);
+    fail_environment(
+        "out of memory: {} MiB more could not be had, {} MiB are in use; lower the batch, the context or the width",
+        size >> 20, reserved() >> 20);
   ++system_allocations_;
   // Fewer page faults and TLB misses on the large blocks; only a hint, so a refusal changes nothing.
   if (unit == huge_page) madvise(data, size, MADV_HUGEPAGE);

@@ -1,6 +1,6 @@
-// Memory that is handed out in order and taken back all at once. Every tensor lives in an arena: a step's activations and
-// gradients in the tape's, which is reset after each step, parameters in their model's, which lasts as long as it does.
-// After the second step of equal shape a reset arena serves everything from one block, without asking the system.
+// Memory that is handed out in order and taken back all at once. Every tensor lives in an arena: a step's activations
+// and gradients in the tape's, which is reset after each step, parameters in their model's, which lasts as long as it
+// does. After the second step of equal shape a reset arena serves everything from one block, without asking the system.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +30,9 @@ class Arena {
   Mark mark() const { return {current_, current_ < blocks_.size() ? blocks_[current_].used : 0}; }
   void rewind(Mark mark);
 
-  size_t used() const;             // bytes handed out now
-  size_t peak() const { return peak_; }      // the most ever handed out
-  size_t reserved() const;         // bytes held from the system
+  size_t used() const;                   // bytes handed out now
+  size_t peak() const { return peak_; }  // the most ever handed out
+  size_t reserved() const;               // bytes held from the system
   size_t system_allocations() const { return system_allocations_; }
 
  private:

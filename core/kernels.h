@@ -24,8 +24,8 @@ namespace kernels {
 
 // ---- products (core/matmul.cpp) -----------------------------------------------------------------------------------
 
-// c (+)= op(a) op(b), the last two dimensions being the matrices ([.., M, K] x [.., K, N] = [.., M, N]) and all dimensions before
-// them a batch of equal size. Any strides, so a transposed operand is passed as a.transpose(-1, -2).
+// c (+)= op(a) op(b), the last two dimensions being the matrices ([.., M, K] x [.., K, N] = [.., M, N]) and all
+// dimensions before them a batch of equal size. Any strides, so a transposed operand is passed as a.transpose(-1, -2).
 void matmul(const Tensor& a, const Tensor& b, const Sink& c);
 
 // y = x W^T + bias, x [N, K], weight [M, K], bias [M] or undefined, y [N, M]. With `activated` defined ([N, M]) also
@@ -44,26 +44,30 @@ void column_sum(const Tensor& dy, int64_t leaves, const Sink& dbias);
 void gelu(const Tensor& x, const Tensor& y);
 void gelu_backward(const Tensor& x, const Tensor& dy, const Sink& dx);
 
-// sum = x + residual (when residual is defined; otherwise sum is x and not written), y = (sum - mean) rstd gain + bias, over the
-// last dimension. x, residual, sum, y [N, C]; gain, bias [C]; mean, rstd [N].
+// sum = x + residual (when residual is defined; otherwise sum is x and not written), y = (sum - mean) rstd gain + bias,
+// over the last dimension. x, residual, sum, y [N, C]; gain, bias [C]; mean, rstd [N].
 void layer_norm(const Tensor& x, const Tensor& residual, const Tensor& gain, const Tensor& bias, double epsilon,
                 const Tensor& sum, const Tensor& y, const Tensor& mean, const Tensor& rstd);
-// dsum = d(layer norm)/d(sum) applied to dy, plus `dsum_direct` [N, C] (the gradient that reached the sum by the residual stream) when defined.
-// dgain and dbias are summed over rows by leaves; their tensors may be undefined. scratch: [leaves, 2, C] f64.
-void layer_norm_backward(const Tensor& sum, const Tensor& gain, const Tensor& mean, const Tensor& rstd, const Tensor& dy,
-                         const Tensor& dsum_direct, int64_t leaves, const Sink& dsum, const Sink& dgain, const Sink& dbias,
-                         const Tensor& scratch);
+// dsum = d(layer norm)/d(sum) applied to dy, plus `dsum_direct` [N, C] (the gradient that reached the sum by the
+// residual stream) when defined. dgain and dbias are summed over rows by leaves; their tensors may be undefined.
+// scratch: [leaves, 2, C] f64.
+void layer_norm_backward(const Tensor& sum, const Tensor& gain, const Tensor& mean, const Tensor& rstd,
+                         const Tensor& dy, const Tensor& dsum_direct, int64_t leaves, const Sink& dsum,
+                         const Sink& dgain, const Sink& dbias, const Tensor& scratch);
 
-// loss[n] = logsumexp(logits[n]) - logits[n, targets[n]] in nats, as f64 [N]; lse [N] of the logits' dtype is kept for the backward.
-// A target of -1 is ignored: its loss is 0.
+// loss[n] = logsumexp(logits[n]) - logits[n, targets[n]] in nats, as f64 [N]; lse [N] of the logits' dtype is kept for
+// the backward. A target of -1 is ignored: its loss is 0.
 void cross_entropy(const Tensor& logits, std::span<const int32_t> targets, const Tensor& loss, const Tensor& lse);
 // dlogits (+)= scale * (softmax(logits) - onehot(target)), zero where the target is -1
-void cross_entropy_backward(const Tensor& logits, std::span<const int32_t> targets, const Tensor& lse, double scale, const Sink& dlogits);
+void cross_entropy_backward(const Tensor& logits, std::span<const int32_t> targets, const Tensor& lse, double scale,
+                            const Sink& dlogits);
 
 // y[n] = table[ids[n]], table [V, C], y [N, C]
 void embedding(const Tensor& table, std::span<const int32_t> ids, const Tensor& y);
-// dtable (+)= scatter of dy; each row of the table sums its tokens by leaves along the tree. scratch: [N] and [V+1] of int64 in an arena
-void embedding_backward(const Tensor& dy, std::span<const int32_t> ids, int64_t leaves, const Sink& dtable, Arena& scratch);
+// dtable (+)= scatter of dy; each row of the table sums its tokens by leaves along the tree. scratch: [N] and [V+1] of
+// int64 in an arena
+void embedding_backward(const Tensor& dy, std::span<const int32_t> ids, int64_t leaves, const Sink& dtable,
+                        Arena& scratch);
 
 // One decoupled-decay Adam step, in one pass: m = b1 m + (1-b1) g', v = b2 v + (1-b2) g'^2, g' = gradient_scale g,
 // w -= lr (m / (1-b1^t) / (sqrt(v / (1-b2^t)) + eps) + decay w). All contiguous and of one shape.

@@ -1,5 +1,5 @@
-// Parallel loops over fixed chunks. The chunk boundaries depend on the problem alone, never on the number of threads, and
-// whoever reduces over chunks does so in their order: hence the same bits for any number of threads.
+// Parallel loops over fixed chunks. The chunk boundaries depend on the problem alone, never on the number of threads,
+// and whoever reduces over chunks does so in their order: hence the same bits for any number of threads.
 #pragma once
 
 #include <omp.h>
@@ -9,11 +9,12 @@
 
 namespace sextant {
 
-int threads();              // how many threads loops use; all the machine's at start
+int threads();                // how many threads loops use; all the machine's at start
 void set_threads(int count);  // throws Error unless 1 <= count <= 1024
 
-// ThreadSanitizer knows nothing of libgomp, which is not built for it. Told where threads fork and join, and kept out of the
-// function through which the compiler hands them the loop's variables, it raises no false alarm and still sees races within f.
+// ThreadSanitizer knows nothing of libgomp, which is not built for it. Told where threads fork and join, and kept out
+// of the function through which the compiler hands them the loop's variables, it raises no false alarm and still sees
+// races within f.
 #ifdef __SANITIZE_THREAD__
 extern "C" void __tsan_acquire(void* order);
 extern "C" void __tsan_release(void* order);

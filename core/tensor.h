@@ -55,13 +55,13 @@ class Tensor {
   // One element as double, whatever the dtype; for tests, printing and scalars, not for loops that matter.
   double at(std::initializer_list<int64_t> index) const;
   double flat(int64_t index) const;  // by row-major index, also of a view
-  double item() const;  // of a one-element tensor
+  double item() const;               // of a one-element tensor
   void set_flat(int64_t index, double value) const;
 
   // Views. Each throws Error, naming both shapes, when it does not fit.
-  Tensor reshape(const Shape& shape) const;                            // contiguous tensors only
+  Tensor reshape(const Shape& shape) const;  // contiguous tensors only
   Tensor slice(int dim, int64_t start, int64_t length) const;
-  Tensor select(int dim, int64_t index) const;                         // drops the dimension
+  Tensor select(int dim, int64_t index) const;  // drops the dimension
   Tensor transpose(int dim_a, int dim_b) const;
 
   void fill(double value) const;
@@ -83,7 +83,7 @@ Tensor empty(Arena& arena, const Shape& shape, DType dtype = DType::f32);
 Tensor zeros(Arena& arena, const Shape& shape, DType dtype = DType::f32);
 Tensor full(Arena& arena, const Shape& shape, double value, DType dtype = DType::f32);
 Tensor from_values(Arena& arena, const Shape& shape, std::span<const double> values, DType dtype = DType::f32);
-Tensor contiguous(Arena& arena, const Tensor& x);           // x itself when it already is
+Tensor contiguous(Arena& arena, const Tensor& x);              // x itself when it already is
 Tensor converted(Arena& arena, const Tensor& x, DType dtype);  // always a copy
 
 bool all_finite(const Tensor& x);
@@ -92,7 +92,8 @@ double sum_of_squares(const Tensor& x);  // in double, in a fixed order
 // Throws Error unless x has the given shape; `what` names x for the message.
 void require_shape(const Tensor& x, const Shape& shape, const char* what);
 
-// Calls f with a float or a double, so that one generic lambda serves both: dispatch(d, [&](auto type) { using T = decltype(type); ... })
+// Calls f with a float or a double, so that one generic lambda serves both: dispatch(d, [&](auto type) { using T =
+// decltype(type); ... })
 template <class F>
 decltype(auto) dispatch(DType dtype, F&& f) {
   return dtype == DType::f32 ? std::forward<F>(f)(float{}) : std::forward<F>(f)(double{});

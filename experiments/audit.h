@@ -22,7 +22,7 @@ struct AuditSettings {
   std::string only;  // a pattern with * and ? over "family/name", or a part of it; empty: all
   bool f64 = true, f32 = true;
   double tolerance = 1e-7;  // of finite differences; the twin, whose error is rounding alone, is held to a hundredth
-  double ulps = 4096;        // of f32 against f64
+  double ulps = 4096;       // of f32 against f64
   int64_t entries_per_input = 48;  // entry by entry; larger inputs are sampled
   int directions = 3;
   uint64_t seed = 1;

@@ -2,9 +2,8 @@
 // what it asks, how, and what the paper saw; it lists its pieces of work, and from their results makes findings, tables
 // and plots:
 //
-//   piece   one number or run, such as (variant, corpus, seed); its result is a JSON object in OUT/results/KEY.json,
-//   and
-//           a piece whose result is there is not worked off again
+//   piece   one number or run, such as (variant, corpus, seed); its result is a JSON object in
+//           OUT/results/KEY.json, and a piece whose result is there is not worked off again
 //   finding what the paper saw beside what this run saw, with the rule by which the two agree or differ
 //
 // The frame (study.cpp) does the rest: resuming, progress, CSV, SVG, the report.

@@ -18,13 +18,14 @@ int64_t integer_of(const SafetensorsFile& file, const std::string& key) {
   const std::string& text = file.metadata(key);
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(error == std::errc() && end == text.data() + text.size() && value >= 0, "{}: metadata '{}' is '{}', must be a number of 0 or more", file.path(),
-          key, text);
+  require(error == std::errc() && end == text.data() + text.size() && value >= 0,
+          "{}: metadata '{}' is '{}', must be a number of 0 or more", file.path(), key, text);
   return value;
 }
 
 ModelConfig config_of(const SafetensorsFile& file) {
-  require(file.metadata().contains("config"), "{}: no 'config' in the metadata, so this is no checkpoint of Sextant", file.path());
+  require(file.metadata().contains("config"), "{}: no 'config' in the metadata, so this is no checkpoint of Sextant",
+          file.path());
   return ModelConfig::from_json(file.metadata("config"), file.path());
 }
 
@@ -32,8 +33,8 @@ ModelConfig config_of(const SafetensorsFile& file) {
 void read_into(SafetensorsFile& file, const std::string& name, const Tensor& target) {
   require(file.has(name), "{}: tensor '{}' of shape {} is missing", file.path(), name, target.shape().text());
   const Tensor source = file.tensor(name);
-  require(source.shape() == target.shape(), "{}: tensor '{}' has shape {}, the configuration says {}", file.path(), name, source.shape().text(),
-          target.shape().text());
+  require(source.shape() == target.shape(), "{}: tensor '{}' has shape {}, the configuration says {}", file.path(),
+          name, source.shape().text(), target.shape().text());
   target.copy_from(source);
 }
 
@@ -82,14 +83,15 @@ std::unique_ptr<Transformer> load_model(const std::string& path, std::optional<D
     known.insert(constant.name);
   }
   for (const std::string& name : file.names())
-    require(known.contains(name) || name.starts_with("optimizer."), "{}: tensor '{}' belongs to no part of the model its configuration describes", file.path(),
-            name);
+    require(known.contains(name) || name.starts_with("optimizer."),
+            "{}: tensor '{}' belongs to no part of the model its configuration describes", file.path(), name);
   return model;
 }
 
 TrainingState load_training_state(const std::string& path, AdamW& optimizer) {
   SafetensorsFile file = SafetensorsFile::open(checkpoint_path(path));
-  require(file.metadata().contains("optimizer.steps"), "{}: no optimizer state, so training cannot be resumed from it", file.path());
+  require(file.metadata().contains("optimizer.steps"), "{}: no optimizer state, so training cannot be resumed from it",
+          file.path());
   for (const AdamW::Moments& moments : optimizer.moments()) {
     read_into(file, "optimizer.m." + moments.parameter->name, moments.m);
     read_into(file, "optimizer.v." + moments.parameter->name, moments.v);
@@ -99,7 +101,8 @@ TrainingState load_training_state(const std::string& path, AdamW& optimizer) {
   state.step = integer_of(file, "step");
   state.tokens = integer_of(file, "tokens");
   for (const auto& [key, value] : file.metadata()) state.extra[key] = value;
-  for (const char* own : {"format", "format_version", "config", "step", "tokens", "optimizer.steps"}) state.extra.erase(own);
+  for (const char* own : {"format", "format_version", "config", "step", "tokens", "optimizer.steps"})
+    state.extra.erase(own);
   return state;
 }
 

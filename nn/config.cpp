@@ -16,8 +16,8 @@ void ModelConfig::check() const {
   within("width", width, 1, 65536);
   within("heads", heads, 1, width);
   within("context", context, 1, int64_t{1} << 24);
-  require(width % heads == 0, "width is {} and heads {}, the width must be divisible by the heads (nearest: {})", width, heads,
-          std::max<int64_t>(1, (width + heads / 2) / heads) * heads);
+  require(width % heads == 0, "width is {} and heads {}, the width must be divisible by the heads (nearest: {})", width,
+          heads, std::max<int64_t>(1, (width + heads / 2) / heads) * heads);
   require(norm_epsilon > 0 && norm_epsilon < 1, "norm_epsilon is {}, must be between 0 and 1", norm_epsilon);
   parse_spec(position);
 }
@@ -67,7 +67,8 @@ ModelConfig ModelConfig::from_json(const std::string& text, const std::string& w
   read("dtype", dtype, false);
   read("activation", activation, false);
   require(dtype == "f32" || dtype == "f64", "{}: the configuration's dtype is '{}', must be f32 or f64", where, dtype);
-  require(activation == "gelu_tanh", "{}: the configuration's activation is '{}', only gelu_tanh is known", where, activation);
+  require(activation == "gelu_tanh", "{}: the configuration's activation is '{}', only gelu_tanh is known", where,
+          activation);
   config.dtype = dtype == "f32" ? DType::f32 : DType::f64;
   try {
     config.check();

@@ -17,7 +17,7 @@ struct ModelConfig {
   std::string position = "rope";  // the full SPEC
   bool tied = true;               // the head shares the embedding's weight
   DType dtype = DType::f32;
-  std::string data;               // name of the corpus it was trained on
+  std::string data;  // name of the corpus it was trained on
   uint64_t seed = 1;
   double norm_epsilon = 1e-5;
 

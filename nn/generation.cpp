@@ -13,7 +13,8 @@ namespace sextant {
 namespace {
 
 // One token from softmax(logits / temperature), among the top_k most likely. Ties go to the lower id.
-int32_t choose(const Tensor& logits, const SamplingOptions& options, int64_t position, std::vector<int32_t>& order, std::vector<double>& weights) {
+int32_t choose(const Tensor& logits, const SamplingOptions& options, int64_t position, std::vector<int32_t>& order,
+               std::vector<double>& weights) {
   const int64_t vocabulary = logits.elements();
   order.resize(static_cast<size_t>(vocabulary));
   std::iota(order.begin(), order.end(), 0);
@@ -34,15 +35,17 @@ int32_t choose(const Tensor& logits, const SamplingOptions& options, int64_t pos
   }
   const double point = Random(options.seed, "sample").uniform(static_cast<uint64_t>(position)) * total;
   const auto hit = std::upper_bound(weights.begin(), weights.end(), point);
-  return order[static_cast<size_t>(std::min<std::ptrdiff_t>(hit - weights.begin(), static_cast<std::ptrdiff_t>(kept) - 1))];
+  return order[static_cast<size_t>(
+      std::min<std::ptrdiff_t>(hit - weights.begin(), static_cast<std::ptrdiff_t>(kept) - 1))];
 }
 
 }  // namespace
 
-std::vector<int32_t> generate(Transformer& model, std::span<const int32_t> prompt, int64_t count, const SamplingOptions& options,
-                              const std::function<bool(int32_t)>& emit) {
+std::vector<int32_t> generate(Transformer& model, std::span<const int32_t> prompt, int64_t count,
+                              const SamplingOptions& options, const std::function<bool(int32_t)>& emit) {
   require(!prompt.empty(), "generation needs a prompt of at least one token");
-  require(options.temperature >= 0 && std::isfinite(options.temperature), "temperature is {}, must be 0 or more", options.temperature);
+  require(options.temperature >= 0 && std::isfinite(options.temperature), "temperature is {}, must be 0 or more",
+          options.temperature);
   require(options.top_k >= 0, "top-k is {}, must be 0 (all) or more", options.top_k);
   require(count >= 0, "tokens is {}, must be 0 or more", count);
   std::vector<int32_t> sequence(prompt.begin(), prompt.end()), order;
@@ -69,18 +72,21 @@ std::vector<int32_t> generate(Transformer& model, std::span<const int32_t> promp
 }
 
 std::vector<double> sequence_losses(Transformer& model, Tape& tape, std::span<const int32_t> tokens, int64_t piece) {
-  require(tokens.size() >= 2 && piece >= 1, "a loss needs at least two tokens and pieces of at least one, got {} and {}", tokens.size(), piece);
+  require(tokens.size() >= 2 && piece >= 1,
+          "a loss needs at least two tokens and pieces of at least one, got {} and {}", tokens.size(), piece);
   const int64_t count = static_cast<int64_t>(tokens.size()) - 1;
   std::vector<double> losses(static_cast<size_t>(count));
   Cache cache = model.new_cache(1, count, count);
   for (int64_t first = 0; first < count; first += piece) {
     const TapeScope scope(tape);
     const int64_t length = std::min(piece, count - first);
-    const Variable logits = model.extend(tape, cache, tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(length)), length);
+    const Variable logits =
+        model.extend(tape, cache, tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(length)), length);
     const Tensor rows = logits.value().reshape({length, model.config().vocab});
     const Tensor loss = Tensor::wrap(losses.data() + first, {length}, DType::f64);
     const Tensor lse = tape.empty({length}, logits.dtype());
-    kernels::cross_entropy(rows, tokens.subspan(static_cast<size_t>(first + 1), static_cast<size_t>(length)), loss, lse);
+    kernels::cross_entropy(rows, tokens.subspan(static_cast<size_t>(first + 1), static_cast<size_t>(length)), loss,
+                           lse);
   }
   return losses;
 }

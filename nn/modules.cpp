@@ -71,7 +71,9 @@ using Inputs = std::span<const Variable>;
 }
 
 AUDIT(Linear, "layer") {
-  const auto make = [](Arena& weights, PositionTables&, DType dtype) { return std::make_unique<Linear>(weights, "linear", 5, 4, dtype); };
+  const auto make = [](Arena& weights, PositionTables&, DType dtype) {
+    return std::make_unique<Linear>(weights, "linear", 5, 4, dtype);
+  };
   const auto plain = [](Linear& layer, Tape&, Inputs x, bool composed) { return layer(x[0], composed); };
   const auto activated = [](Linear& layer, Tape&, Inputs x, bool composed) { return layer.with_gelu(x[0], composed); };
   return {layer_case<Linear>(arena, "ordinary", {sample(arena, {2, 3, 5})}, make, plain),
@@ -79,18 +81,23 @@ AUDIT(Linear, "layer") {
 }
 
 AUDIT(LayerNorm, "layer") {
-  const auto make = [](Arena& weights, PositionTables&, DType dtype) { return std::make_unique<LayerNorm>(weights, "norm", 6, 1e-5, dtype); };
+  const auto make = [](Arena& weights, PositionTables&, DType dtype) {
+    return std::make_unique<LayerNorm>(weights, "norm", 6, 1e-5, dtype);
+  };
   const auto plain = [](LayerNorm& layer, Tape&, Inputs x, bool composed) { return layer(x[0], composed); };
   const auto after_sum = [](LayerNorm& layer, Tape&, Inputs x, bool composed) {
     const auto [sum, normalised] = layer.after_sum(x[0], x[1], composed);
     return add(square(sum), normalised);
   };
   return {layer_case<LayerNorm>(arena, "ordinary", {sample(arena, {2, 3, 6})}, make, plain),
-          layer_case<LayerNorm>(arena, "after a sum", {sample(arena, {4, 6}), sample(arena, {4, 6}, 1, 8)}, make, after_sum)};
+          layer_case<LayerNorm>(arena, "after a sum", {sample(arena, {4, 6}), sample(arena, {4, 6}, 1, 8)}, make,
+                                after_sum)};
 }
 
 AUDIT(Mlp, "layer") {
-  const auto make = [](Arena& weights, PositionTables&, DType dtype) { return std::make_unique<Mlp>(weights, "mlp", 6, dtype); };
+  const auto make = [](Arena& weights, PositionTables&, DType dtype) {
+    return std::make_unique<Mlp>(weights, "mlp", 6, dtype);
+  };
   const auto call = [](Mlp& layer, Tape&, Inputs x, bool composed) { return layer(x[0], composed); };
   return {layer_case<Mlp>(arena, "ordinary", {sample(arena, {2, 3, 6})}, make, call)};
 }

@@ -1,5 +1,5 @@
-// The layers that have weights: linear, layer norm, mlp. Each owns its parameters and applies them to a Variable of the current tape;
-// `composed` selects the twin made of elementary operations.
+// The layers that have weights: linear, layer norm, mlp. Each owns its parameters and applies them to a Variable of the
+// current tape; `composed` selects the twin made of elementary operations.
 #pragma once
 
 #include <array>

@@ -10,11 +10,13 @@ namespace sextant {
 AdamW::AdamW(std::vector<Parameter*> parameters, const AdamWOptions& options) : options_(options) {
   for (Parameter* parameter : parameters) {
     const Shape& shape = parameter->value.shape();
-    moments_.push_back({parameter, zeros(arena_, shape, parameter->value.dtype()), zeros(arena_, shape, parameter->value.dtype())});
+    moments_.push_back(
+        {parameter, zeros(arena_, shape, parameter->value.dtype()), zeros(arena_, shape, parameter->value.dtype())});
   }
 }
 
-// m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  w -= lr (m^ / (sqrt(v^) + eps) + decay w),  m^ = m / (1 - b1^t), v^ = v / (1 - b2^t)
+// m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  w -= lr (m^ / (sqrt(v^) + eps) + decay w),  m^ = m / (1 - b1^t), v^
+// = v / (1 - b2^t)
 void AdamW::step(double learning_rate, double gradient_scale) {
   ++steps_;
   kernels::AdamStep step{};

@@ -1,4 +1,5 @@
-// AdamW (Loshchilov & Hutter, "Decoupled Weight Decay Regularization", 2019), gradient clipping by global norm, and the learning-rate schedule.
+// AdamW (Loshchilov & Hutter, "Decoupled Weight Decay Regularization", 2019), gradient clipping by global norm, and the
+// learning-rate schedule.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ class AdamW {
  public:
   AdamW(std::vector<Parameter*> parameters, const AdamWOptions& options);
 
-  // One step at the given learning rate, gradients multiplied by `gradient_scale` (from clipping) first. Parameters that got no gradient
-  // count as having a zero one. Afterwards no parameter has a gradient.
+  // One step at the given learning rate, gradients multiplied by `gradient_scale` (from clipping) first. Parameters
+  // that got no gradient count as having a zero one. Afterwards no parameter has a gradient.
   void step(double learning_rate, double gradient_scale = 1.0);
 
   struct Moments {

@@ -11,7 +11,8 @@ namespace sextant {
 
 namespace {
 
-PositionSettings position_settings(Arena& weights, PositionTables& tables, const std::string& block_name, int layer, const ModelConfig& config) {
+PositionSettings position_settings(Arena& weights, PositionTables& tables, const std::string& block_name, int layer,
+                                   const ModelConfig& config) {
   PositionSettings settings;
   settings.heads = config.heads;
   settings.head_dim = config.head_dim();
@@ -35,7 +36,8 @@ Variable append(Variable rows, const Tensor& cached, int64_t first) {
 
 }  // namespace
 
-SelfAttention::SelfAttention(Arena& weights, PositionTables& tables, const std::string& block_name, int layer, const ModelConfig& config)
+SelfAttention::SelfAttention(Arena& weights, PositionTables& tables, const std::string& block_name, int layer,
+                             const ModelConfig& config)
     : qkv_(weights, block_name + ".attn.qkv", config.width, 3 * config.width, config.dtype),
       out_(weights, block_name + ".attn.out", config.width, config.width, config.dtype),
       position_(config.position, position_settings(weights, tables, block_name, layer, config)),
@@ -63,7 +65,8 @@ Variable SelfAttention::operator()(Variable x, const Call& call) {
   arguments.bias = position_.lag_bias(position, call.first + length, state);
   if (const Variable log_gate = position_.log_gate(position, state); log_gate.defined()) {
     Tensor before;  // F up to the first of these tokens
-    if (cache != nullptr && call.first > 0) before = contiguous(x.tape().arena(), cache->gate.select(1, call.first - 1));
+    if (cache != nullptr && call.first > 0)
+      before = contiguous(x.tape().arena(), cache->gate.select(1, call.first - 1));
     arguments.gate = cumulative_sum(log_gate, 1, before);
     if (cache != nullptr) arguments.gate = append(arguments.gate, cache->gate, call.first);
   }
@@ -84,7 +87,8 @@ Variable SelfAttention::operator()(Variable x, const Call& call) {
 
 LayerCache SelfAttention::new_cache(Arena& arena, int64_t batch, int64_t capacity) const {
   const Shape rows{batch, capacity, heads_, head_dim_};
-  return {empty(arena, rows, dtype_), empty(arena, rows, dtype_), empty(arena, {batch, capacity, heads_}, DType::f64), position_.new_state(batch)};
+  return {empty(arena, rows, dtype_), empty(arena, rows, dtype_), empty(arena, {batch, capacity, heads_}, DType::f64),
+          position_.new_state(batch)};
 }
 
 std::vector<Parameter*> SelfAttention::parameters() {
@@ -97,7 +101,8 @@ std::vector<Parameter*> SelfAttention::parameters() {
 AUDIT(SelfAttention, "layer") {
   const auto one = [&](const std::string& spec, int64_t batch, int64_t length) {
     const auto make = [spec](Arena& weights, PositionTables& tables, DType dtype) {
-      const ModelConfig config{.vocab = 7, .layers = 1, .width = 8, .heads = 2, .context = 6, .position = spec, .dtype = dtype, .data = ""};
+      const ModelConfig config{
+          .vocab = 7, .layers = 1, .width = 8, .heads = 2, .context = 6, .position = spec, .dtype = dtype, .data = ""};
       return std::make_unique<SelfAttention>(weights, tables, "blocks.0", 0, config);
     };
     std::vector<int32_t> tokens;
@@ -105,7 +110,8 @@ AUDIT(SelfAttention, "layer") {
     const auto call = [tokens](SelfAttention& layer, Tape&, std::span<const Variable> x, bool composed) {
       return layer(x[0], {.tokens = tokens, .total = x[0].size(1), .composed = composed});
     };
-    return layer_case<SelfAttention>(arena, spec + (length == 1 ? ", one token" : ""), {sample(arena, {batch, length, 8})}, make, call);
+    return layer_case<SelfAttention>(arena, spec + (length == 1 ? ", one token" : ""),
+                                     {sample(arena, {batch, length, 8})}, make, call);
   };
   return {one("rope", 2, 5), one("none", 1, 1), one("transport(kind=learned,values=1)+affine+gate", 2, 4)};
 }

@@ -11,7 +11,8 @@
 
 namespace sextant {
 
-// What one layer remembers of the tokens it has seen. [B, capacity, H, D]; keys and values as the strategy transformed them.
+// What one layer remembers of the tokens it has seen. [B, capacity, H, D]; keys and values as the strategy transformed
+// them.
 struct LayerCache {
   Tensor k, v;
   Tensor gate;  // [B, capacity, H] f64: the prefix sums F, when a term gates
@@ -20,11 +21,12 @@ struct LayerCache {
 
 class SelfAttention {
  public:
-  SelfAttention(Arena& weights, PositionTables& tables, const std::string& block_name, int layer, const ModelConfig& config);
+  SelfAttention(Arena& weights, PositionTables& tables, const std::string& block_name, int layer,
+                const ModelConfig& config);
   void initialise(uint64_t seed, double qkv_deviation, double out_deviation);
 
-  // x is the normalised input [B, T, C] of tokens at positions first .. first+T-1, `total` the whole length where it is known. With a cache, `first`
-  // tokens are in it already and these are appended.
+  // x is the normalised input [B, T, C] of tokens at positions first .. first+T-1, `total` the whole length where it is
+  // known. With a cache, `first` tokens are in it already and these are appended.
   struct Call {
     std::span<const int32_t> tokens;
     int64_t first = 0, total = 0;

@@ -86,8 +86,8 @@ double Transformer::training_flops_per_token(int64_t length) const {
 }
 
 void Transformer::check_tokens(std::span<const int32_t> tokens, int64_t batch, int64_t length) const {
-  require(batch >= 1 && length >= 1 && static_cast<int64_t>(tokens.size()) == batch * length, "{} tokens for {} sequences of {}, must be {}",
-          tokens.size(), batch, length, batch * length);
+  require(batch >= 1 && length >= 1 && static_cast<int64_t>(tokens.size()) == batch * length,
+          "{} tokens for {} sequences of {}, must be {}", tokens.size(), batch, length, batch * length);
 }
 
 Variable Transformer::hidden(Tape& tape, std::span<const int32_t> tokens, int64_t batch, int64_t length, Cache* cache) {
@@ -95,12 +95,13 @@ Variable Transformer::hidden(Tape& tape, std::span<const int32_t> tokens, int64_
   const int64_t first = cache == nullptr ? 0 : cache->length_;
   const int64_t total = std::max(first + length, cache == nullptr ? 0 : cache->total_);
   const Variable table = tape.parameter(embedding_);
-  Variable x = composed_ ? embedding_composed(table, tokens, {batch, length}) : embedding(table, tokens, {batch, length});
+  Variable x =
+      composed_ ? embedding_composed(table, tokens, {batch, length}) : embedding(table, tokens, {batch, length});
   Variable normalised = blocks_[0]->norm1(x, composed_);
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     Block& block = *blocks_[layer];
-    const Variable attended =
-        block.attention(normalised, {tokens, first, total, composed_, cache == nullptr ? nullptr : &cache->layers_[layer]});
+    const Variable attended = block.attention(
+        normalised, {tokens, first, total, composed_, cache == nullptr ? nullptr : &cache->layers_[layer]});
     std::tie(x, normalised) = std::tuple_cat(block.norm2.after_sum(x, attended, composed_));
     const Variable widened = block.mlp(normalised, composed_);
     LayerNorm& next = layer + 1 < blocks_.size() ? blocks_[layer + 1]->norm1 : *final_norm_;
@@ -119,13 +120,15 @@ Variable Transformer::logits(Tape& tape, std::span<const int32_t> tokens, int64_
   return head(hidden(tape, tokens, batch, length, nullptr));
 }
 
-Variable Transformer::loss(Tape& tape, std::span<const int32_t> tokens, std::span<const int32_t> targets, int64_t batch, int64_t length) {
+Variable Transformer::loss(Tape& tape, std::span<const int32_t> tokens, std::span<const int32_t> targets, int64_t batch,
+                           int64_t length) {
   const Variable scores = logits(tape, tokens, batch, length);
   return composed_ ? cross_entropy_composed(scores, targets) : cross_entropy(scores, targets);
 }
 
 Cache Transformer::new_cache(int64_t batch, int64_t capacity, int64_t total) const {
-  require(batch >= 1 && capacity >= 1, "a cache for {} sequences of {} tokens, both must be at least 1", batch, capacity);
+  require(batch >= 1 && capacity >= 1, "a cache for {} sequences of {} tokens, both must be at least 1", batch,
+          capacity);
   Cache cache;
   cache.batch_ = batch;
   cache.capacity_ = capacity;
@@ -134,8 +137,10 @@ Cache Transformer::new_cache(int64_t batch, int64_t capacity, int64_t total) con
   return cache;
 }
 
-Variable Transformer::extend(Tape& tape, Cache& cache, std::span<const int32_t> tokens, int64_t length, bool last_only) {
-  require(cache.length_ + length <= cache.capacity_, "{} tokens more in a cache that holds {} of at most {}", length, cache.length_, cache.capacity_);
+Variable Transformer::extend(Tape& tape, Cache& cache, std::span<const int32_t> tokens, int64_t length,
+                             bool last_only) {
+  require(cache.length_ + length <= cache.capacity_, "{} tokens more in a cache that holds {} of at most {}", length,
+          cache.length_, cache.capacity_);
   const NoGrad guard(tape);
   Variable x = hidden(tape, tokens, cache.batch_, length, &cache);
   cache.length_ += length;
@@ -167,7 +172,8 @@ AUDIT(Transformer, "layer") {
     result.large = length > 64;
     return result;
   };
-  const ModelConfig small{.vocab = 11, .layers = 2, .width = 12, .heads = 2, .context = 6, .position = "rope", .data = ""};
+  const ModelConfig small{
+      .vocab = 11, .layers = 2, .width = 12, .heads = 2, .context = 6, .position = "rope", .data = ""};
   ModelConfig untied = small, wide = small;
   untied.tied = false;
   untied.position = "transport(kind=path)+pj-bias";

@@ -4,9 +4,10 @@
 //   for each block:  x = x + out(attention(position(qkv(norm1(x)))));  x = x + down(gelu(up(norm2(x))))
 //   logits = head(norm_f(x))
 //
-// Weights are row-major [out, in] and named as in the checkpoint: tok_embed.weight [V, C]; blocks.l.{norm1,norm2}.{weight,bias} [C];
-// blocks.l.attn.qkv.{weight [3C, C], bias [3C]} (all of q, then k, then v; head h owns rows hD..(h+1)D of each); blocks.l.attn.out;
-// blocks.l.mlp.up [4C, C]; blocks.l.mlp.down [C, 4C]; norm_f; lm_head.weight [V, C] only when untied.
+// Weights are row-major [out, in] and named as in the checkpoint: tok_embed.weight [V, C];
+// blocks.l.{norm1,norm2}.{weight,bias} [C]; blocks.l.attn.qkv.{weight [3C, C], bias [3C]} (all of q, then k, then v;
+// head h owns rows hD..(h+1)D of each); blocks.l.attn.out; blocks.l.mlp.up [4C, C]; blocks.l.mlp.down [C, 4C]; norm_f;
+// lm_head.weight [V, C] only when untied.
 #pragma once
 
 #include <memory>
@@ -36,8 +37,8 @@ class Cache {
 
 class Transformer {
  public:
-  // Initialises from config.seed: weights N(0, 0.5 / sqrt(inputs)), the two projections onto the residual stream smaller by sqrt(2 layers), embedding
-  // N(0, 0.02), gains 1, biases 0. Throws Error on a bad config.
+  // Initialises from config.seed: weights N(0, 0.5 / sqrt(inputs)), the two projections onto the residual stream
+  // smaller by sqrt(2 layers), embedding N(0, 0.02), gains 1, biases 0. Throws Error on a bad config.
   explicit Transformer(const ModelConfig& config);
   ~Transformer();
 
@@ -46,7 +47,8 @@ class Transformer {
   std::vector<PositionConstant> constants();  // fixed tensors that belong into the checkpoint
   int64_t parameter_count();
   Position& position(int layer);
-  // FLOP of a trained token at length T: 6 for each matrix weight, and causal attention forward once, backward 2.5 times.
+  // FLOP of a trained token at length T: 6 for each matrix weight, and causal attention forward once, backward 2.5
+  // times.
   double training_flops_per_token(int64_t length) const;
 
   // Selects the composed twins of all fused operations (slow, obviously right).
@@ -55,9 +57,11 @@ class Transformer {
   // tokens [B * T] -> logits [B, T, V]
   Variable logits(Tape& tape, std::span<const int32_t> tokens, int64_t batch, int64_t length);
   // Mean cross-entropy in nats a token; targets [B * T]. Sets the tape's leaves to `batch`.
-  Variable loss(Tape& tape, std::span<const int32_t> tokens, std::span<const int32_t> targets, int64_t batch, int64_t length);
+  Variable loss(Tape& tape, std::span<const int32_t> tokens, std::span<const int32_t> targets, int64_t batch,
+                int64_t length);
 
-  // A cache for up to `capacity` tokens a sequence. `total` is the length of the whole sequence if known (0: as far as it has come).
+  // A cache for up to `capacity` tokens a sequence. `total` is the length of the whole sequence if known (0: as far as
+  // it has come).
   Cache new_cache(int64_t batch, int64_t capacity, int64_t total = 0) const;
   // The next T tokens after those in the cache, under NoGrad: logits [B, T, V], or [B, 1, V] of the last token only.
   Variable extend(Tape& tape, Cache& cache, std::span<const int32_t> tokens, int64_t length, bool last_only = false);
@@ -66,7 +70,8 @@ class Transformer {
 
  private:
   struct Block;
-  Variable hidden(Tape& tape, std::span<const int32_t> tokens, int64_t batch, int64_t length, Cache* cache);  // after norm_f, [B, T, C]
+  Variable hidden(Tape& tape, std::span<const int32_t> tokens, int64_t batch, int64_t length,
+                  Cache* cache);  // after norm_f, [B, T, C]
   Variable head(Variable x);
   void check_tokens(std::span<const int32_t> tokens, int64_t batch, int64_t length) const;
 

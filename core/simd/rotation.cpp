@@ -1,6 +1,8 @@
 // Rotations of pairs of coordinates by angles that are given as phasors.
 #include "core/simd/rotation.h"
 
+#include <utility>
+
 #include "core/simd/vector.h"
 
 namespace sextant::SEXTANT_ISA {
@@ -18,17 +20,17 @@ inline __attribute__((always_inline)) void rotate_pair(T x0, T x1, T cosine, T s
 // Lanes 2i and 2i+1 become lane 2i (Odd = 0), lane 2i+1 (Odd = 1), or change places.
 template <class T, int Odd>
 inline __attribute__((always_inline)) V<T> twice(V<T> v) {
-  M<T> index;
-#pragma GCC unroll 16
-  for (int i = 0; i < lanes<T>; ++i) index[i] = (i & ~1) + Odd;
-  return __builtin_shuffle(v, index);
+  return [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
+    return __builtin_shufflevector(v, v, ((I & ~1) + Odd)...);
+  }
+  (std::make_integer_sequence<int, lanes<T>>());
 }
 template <class T>
 inline __attribute__((always_inline)) V<T> swapped(V<T> v) {
-  M<T> index;
-#pragma GCC unroll 16
-  for (int i = 0; i < lanes<T>; ++i) index[i] = i ^ 1;
-  return __builtin_shuffle(v, index);
+  return [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
+    return __builtin_shufflevector(v, v, (I ^ 1)...);
+  }
+  (std::make_integer_sequence<int, lanes<T>>());
 }
 template <class T>
 inline __attribute__((always_inline)) V<T> alternating(T even, T odd) {

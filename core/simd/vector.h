@@ -1,6 +1,6 @@
-// The vector type of the instruction set this file is being compiled for, in compiler vector extensions: V<float> holds 16, 8 or 4
-// floats. Everything is in the namespace SEXTANT_ISA, so that the copies for different machines cannot be mixed by the linker; for the same reason
-// no standard header with inline code may be included here.
+// The vector type of the instruction set this file is being compiled for, in compiler vector extensions: V<float> holds
+// 16, 8 or 4 floats. Everything is in the namespace SEXTANT_ISA, so that the copies for different machines cannot be
+// mixed by the linker; for the same reason no standard header with inline code may be included here.
 #pragma once
 
 #include <stdint.h>

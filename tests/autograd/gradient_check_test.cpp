@@ -17,7 +17,8 @@ Variable planted(Variable x, int64_t wrong_entry, double factor) {
   for (int64_t i = 0; i < y.elements(); ++i) y.set_flat(i, x.value().flat(i) * x.value().flat(i));
   return x.tape().record("planted", {x}, y, [x, wrong_entry, factor](const Tensor& dy) {
     const Tensor dx = x.tape().empty(x.shape(), x.dtype());
-    for (int64_t i = 0; i < dx.elements(); ++i) dx.set_flat(i, 2 * x.value().flat(i) * dy.flat(i) * (i == wrong_entry ? factor : 1.0));
+    for (int64_t i = 0; i < dx.elements(); ++i)
+      dx.set_flat(i, 2 * x.value().flat(i) * dy.flat(i) * (i == wrong_entry ? factor : 1.0));
     x.accumulate(dx);
   });
 }
@@ -26,14 +27,15 @@ TEST(GradientCheckTest, FindsThePlantedEntry) {
   Arena arena;
   const std::vector<Tensor> inputs{sample(arena, {2}), sample(arena, {3, 4}, 1.0, 9)};
   for (double factor : {-1.0, 0.0, 2.0, 1.0001}) {
-    const GradientCheck check =
-        check_gradients([&](Tape&, std::span<const Variable> x) { return add(sum(planted(x[1], 7, factor)), sum(x[0])); }, inputs);
+    const GradientCheck check = check_gradients(
+        [&](Tape&, std::span<const Variable> x) { return add(sum(planted(x[1], 7, factor)), sum(x[0])); }, inputs);
     EXPECT_GT(check.worst_error, 1e-6) << factor;
     EXPECT_EQ(check.input, 1);
     EXPECT_EQ(check.index, 7);
     EXPECT_NEAR(check.analytic, factor * check.numeric, 1e-6 * std::abs(check.numeric));
   }
-  const GradientCheck right = check_gradients([&](Tape&, std::span<const Variable> x) { return planted(x[1], -1, 0); }, inputs);
+  const GradientCheck right =
+      check_gradients([&](Tape&, std::span<const Variable> x) { return planted(x[1], -1, 0); }, inputs);
   EXPECT_LT(right.worst_error, 1e-9);
   EXPECT_EQ(right.entries, 14);
 }
@@ -41,8 +43,12 @@ TEST(GradientCheckTest, FindsThePlantedEntry) {
 TEST(GradientCheckTest, DirectionalFindsItToo) {
   Arena arena;
   const std::vector<Tensor> inputs{sample(arena, {50, 40})};
-  EXPECT_GT(check_directional([](Tape&, std::span<const Variable> x) { return planted(x[0], 1234, -1.0); }, inputs, 4).worst_error, 1e-6);
-  EXPECT_LT(check_directional([](Tape&, std::span<const Variable> x) { return planted(x[0], -1, 0); }, inputs, 4).worst_error, 1e-9);
+  EXPECT_GT(check_directional([](Tape&, std::span<const Variable> x) { return planted(x[0], 1234, -1.0); }, inputs, 4)
+                .worst_error,
+            1e-6);
+  EXPECT_LT(
+      check_directional([](Tape&, std::span<const Variable> x) { return planted(x[0], -1, 0); }, inputs, 4).worst_error,
+      1e-9);
 }
 
 TEST(GradientCheckTest, RefusesF32AndNamesTheInput) {

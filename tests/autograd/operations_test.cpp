@@ -1,5 +1,5 @@
-// Every registered operation, at every registered input, against central differences in f64 and against its composed twin; and a few closed forms that
-// neither derivation can get wrong together.
+// Every registered operation, at every registered input, against central differences in f64 and against its composed
+// twin; and a few closed forms that neither derivation can get wrong together.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -59,7 +59,8 @@ TEST(ClosedFormTest, SoftmaxOfEqualEntriesIsUniformAndMaskedRowsAreZero) {
   Arena arena;
   Tape tape;
   const double infinity = INFINITY;
-  const Variable x = tape.variable(from_values(arena, {2, 4}, std::vector<double>{9, 9, 9, 9, -infinity, -infinity, -infinity, -infinity}, DType::f64));
+  const Variable x = tape.variable(from_values(
+      arena, {2, 4}, std::vector<double>{9, 9, 9, 9, -infinity, -infinity, -infinity, -infinity}, DType::f64));
   const Variable y = softmax(x);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(y.value().flat(i), 0.25);
   for (int i = 4; i < 8; ++i) EXPECT_EQ(y.value().flat(i), 0.0);
@@ -83,7 +84,8 @@ TEST(ClosedFormTest, LayerNormOfTwoValuesIsPlusMinusOne) {
   Arena arena;
   Tape tape;
   const Variable x = tape.constant(from_values(arena, {1, 2}, std::vector<double>{5, 9}, DType::f64));
-  const Variable y = layer_norm(x, tape.constant(full(arena, {2}, 3.0, DType::f64)), tape.constant(full(arena, {2}, 0.5, DType::f64)), 1e-30);
+  const Variable y = layer_norm(x, tape.constant(full(arena, {2}, 3.0, DType::f64)),
+                                tape.constant(full(arena, {2}, 0.5, DType::f64)), 1e-30);
   EXPECT_NEAR(y.value().flat(0), -2.5, 1e-14);
   EXPECT_NEAR(y.value().flat(1), 3.5, 1e-14);
 }
@@ -106,7 +108,8 @@ TEST(ClosedFormTest, SaturatedFunctionsStayFinite) {
 TEST(ClosedFormTest, AttentionOverEqualKeysAveragesTheValuesSeenSoFar) {
   Arena arena;
   Tape tape;
-  const Variable q = tape.constant(full(arena, {1, 5, 1, 8}, 0.3, DType::f64)), k = tape.constant(full(arena, {1, 5, 1, 8}, 0.7, DType::f64));
+  const Variable q = tape.constant(full(arena, {1, 5, 1, 8}, 0.3, DType::f64)),
+                 k = tape.constant(full(arena, {1, 5, 1, 8}, 0.7, DType::f64));
   const Tensor values = empty(arena, {1, 5, 1, 8}, DType::f64);
   for (int64_t i = 0; i < values.elements(); ++i) values.set_flat(i, static_cast<double>(i / 8));
   const Variable v = tape.constant(values);
@@ -131,7 +134,8 @@ TEST(ErrorTest, ShapesThatDoNotFitAreNamedBoth) {
   Arena arena;
   Tape tape;
   const Variable a = tape.constant(zeros(arena, {2, 3})), b = tape.constant(zeros(arena, {4, 5}));
-  for (const auto& call : std::vector<std::function<void()>>{[&] { add(a, b); }, [&] { matmul(a, b); }, [&] { linear(a, b, {}); }}) {
+  for (const auto& call :
+       std::vector<std::function<void()>>{[&] { add(a, b); }, [&] { matmul(a, b); }, [&] { linear(a, b, {}); }}) {
     try {
       call();
       FAIL() << "no error";
@@ -151,7 +155,8 @@ TEST(CumulativeSumTest, KeepsDigitsOverLongSequencesAndStartsWhereItIsTold) {
   EXPECT_EQ(whole.dtype(), DType::f64);
   EXPECT_NEAR(whole.value().flat(length - 1), static_cast<double>(-1.1f) * static_cast<double>(length), 1e-6);
   // The second half alone, started from the first half's end, gives the same numbers.
-  const Tensor initial = from_values(arena, {1, 1}, std::vector<double>{whole.value().flat(length / 2 - 1)}, DType::f64);
+  const Tensor initial =
+      from_values(arena, {1, 1}, std::vector<double>{whole.value().flat(length / 2 - 1)}, DType::f64);
   const Variable half = cumulative_sum(slice(x, 1, length / 2, length / 2), 1, initial);
   EXPECT_EQ(half.value().flat(length / 2 - 1), whole.value().flat(length - 1));
 }

@@ -46,7 +46,8 @@ TEST_F(TapeTest, BorrowedGradientIsNotOverwrittenByALaterContribution) {
 }
 
 TEST_F(TapeTest, ParameterAccumulatesOverBackwardsUntilItIsTakenUp) {
-  Parameter w{"w", from_values(arena, {1}, std::vector<double>{2}, DType::f64), zeros(arena, {1}, DType::f64), false, false};
+  Parameter w{"w", from_values(arena, {1}, std::vector<double>{2}, DType::f64), zeros(arena, {1}, DType::f64), false,
+              false};
   w.gradient.fill(99);  // stale numbers must be overwritten, not added to
   for (int pass = 1; pass <= 2; ++pass) {
     const Variable x = tape.parameter(w);

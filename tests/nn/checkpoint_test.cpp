@@ -1,4 +1,5 @@
-// Checkpoints: what goes in comes out to the bit, training resumed is training not stopped, and what is no checkpoint of ours is refused by name.
+// Checkpoints: what goes in comes out to the bit, training resumed is training not stopped, and what is no checkpoint
+// of ours is refused by name.
 #include "nn/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,8 @@ namespace {
 
 class CheckpointTest : public testing::Test {
  protected:
-  CheckpointTest() : folder_(std::filesystem::temp_directory_path() / ("sextant-checkpoint-" + std::to_string(getpid()))) {
+  CheckpointTest()
+      : folder_(std::filesystem::temp_directory_path() / ("sextant-checkpoint-" + std::to_string(getpid()))) {
     std::filesystem::create_directories(folder_);
   }
   ~CheckpointTest() override { std::filesystem::remove_all(folder_); }
@@ -87,14 +89,16 @@ TEST_F(CheckpointTest, WeightsCanBeReadInTheOtherPrecision) {
   EXPECT_EQ(wide->config().dtype, DType::f64);
   EXPECT_EQ(wide->parameters()[3]->value.flat(5), model.parameters()[3]->value.flat(5));
   AdamW optimizer(wide->parameters(), {});
-  EXPECT_NE(message([&] { load_training_state(path("a.safetensors"), optimizer); }).find("no optimizer state"), std::string::npos);
+  EXPECT_NE(message([&] { load_training_state(path("a.safetensors"), optimizer); }).find("no optimizer state"),
+            std::string::npos);
 }
 
 TEST_F(CheckpointTest, ForeignAndMismatchedFilesAreRefusedByNameAndKey) {
   Arena arena;
   const std::vector<NamedTensor> tensors{{"weight", zeros(arena, {2, 2})}};
   write_safetensors(path("foreign.safetensors"), tensors);
-  EXPECT_NE(message([&] { load_model(path("foreign.safetensors")); }).find("foreign.safetensors: no 'config'"), std::string::npos);
+  EXPECT_NE(message([&] { load_model(path("foreign.safetensors")); }).find("foreign.safetensors: no 'config'"),
+            std::string::npos);
   write_safetensors(path("bad.safetensors"), tensors, {{"config", "{\"vocab\": \"many\"}"}});
   EXPECT_NE(message([&] { load_model(path("bad.safetensors")); }).find("'vocab'"), std::string::npos);
   write_safetensors(path("lacks.safetensors"), tensors, {{"config", config().json()}});

@@ -1,4 +1,5 @@
-// Sampling: each token is what a full pass over everything before it would have chosen; temperature and top-k do what they say.
+// Sampling: each token is what a full pass over everything before it would have chosen; temperature and top-k do what
+// they say.
 #include "nn/generation.h"
 
 #include <gtest/gtest.h>
@@ -25,11 +26,13 @@ ModelConfig config(const std::string& position = "rope") {
 void enlarge(Transformer& model) {
   for (Parameter* parameter : model.parameters())
     for (int64_t i = 0; i < parameter->value.elements(); ++i)
-      parameter->value.set_flat(i, parameter->value.flat(i) + 0.3 * Random(9, parameter->name).normal(static_cast<uint64_t>(i)));
+      parameter->value.set_flat(
+          i, parameter->value.flat(i) + 0.3 * Random(9, parameter->name).normal(static_cast<uint64_t>(i)));
 }
 
 TEST(GenerationTest, GreedyTokensAreTheArgmaxOfTheFullPass) {
-  for (const char* position : {"none", "rope", "alibi", "rope(scaling=dynamic-ntk)"}) {  // dynamic: beyond the context every key changes
+  for (const char* position :
+       {"none", "rope", "alibi", "rope(scaling=dynamic-ntk)"}) {  // dynamic: beyond the context every key changes
     Transformer model(config(position));
     enlarge(model);
     std::vector<int32_t> sequence{3, 1, 4};
@@ -61,7 +64,8 @@ TEST(GenerationTest, FrequenciesFollowTheTemperature) {
   for (int64_t v = 0; v < 23; ++v) total += std::exp(logits.flat(v) / temperature);
   std::map<int32_t, int> counts;
   const int draws = 4000;
-  for (int draw = 0; draw < draws; ++draw) ++counts[generate(model, prompt, 1, {temperature, 0, static_cast<uint64_t>(draw)})[0]];
+  for (int draw = 0; draw < draws; ++draw)
+    ++counts[generate(model, prompt, 1, {temperature, 0, static_cast<uint64_t>(draw)})[0]];
   double chi_square = 0;
   for (int32_t v = 0; v < 23; ++v) {
     const double expected = draws * std::exp(logits.flat(v) / temperature) / total;
@@ -93,7 +97,8 @@ TEST(SequenceLossesTest, PiecesAgreeWithTheWholePass) {
   Tape tape;
   const auto pieces = sequence_losses(model, tape, tokens, 50);
   ASSERT_EQ(pieces.size(), 130u);
-  const double whole = model.loss(tape, std::span(tokens).first(130), std::span(tokens).last(130), 1, 130).value().item();
+  const double whole =
+      model.loss(tape, std::span(tokens).first(130), std::span(tokens).last(130), 1, 130).value().item();
   double mean = 0;
   for (double loss : pieces) mean += loss / 130;
   EXPECT_NEAR(mean, whole, 1e-6);

@@ -34,7 +34,8 @@ TEST(AdamWTest, FollowsThePublishedAlgorithm) {
       EXPECT_FALSE(w.has_gradient);
     }
     for (int64_t i = 0; i < count; ++i)
-      EXPECT_NEAR(w.value.flat(i), static_cast<double>(value[static_cast<size_t>(i)]), dtype == DType::f32 ? 1e-6 : 1e-14);
+      EXPECT_NEAR(w.value.flat(i), static_cast<double>(value[static_cast<size_t>(i)]),
+                  dtype == DType::f32 ? 1e-6 : 1e-14);
   }
 }
 
