@@ -61,11 +61,11 @@ int64_t round_up(int64_t value, int64_t multiple) {
 constexpr int64_t packed_bytes = int64_t{4} << 20;  // of B at a time: what stays in the second- and third-level caches
 constexpr int64_t task_rows = 96;                   // a multiple of every row tile
 constexpr int64_t task_columns = 256;
-constexpr int64_t leaf_tile_rows =
-    48;  // of a weight gradient: a stack of such tiles, one a level of the tree, stays in the second-level cache
+// Of a weight gradient: a stack of such tiles, one a level of the tree, stays in the second-level cache together with
+// the copies of what they are made from.
+constexpr int64_t leaf_tile_rows = 192;
 constexpr int64_t leaf_tile_columns = 256;
-constexpr int64_t sum_tasks =
-    16;  // a sum over leaves is cut into about so many tasks at least, where it has the leaves
+constexpr int64_t sum_tasks = 4;  // a sum over leaves is cut into about so many tasks at least, where it has the leaves
 constexpr int64_t wide_tasks = 8;  // with fewer chunks of rows than this, columns are cut finer
 constexpr int64_t parallel_work =
     32768;  // multiply-adds or copies below which a second thread costs more than it brings
@@ -147,7 +147,7 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> a, M
     if (pack) pack_panels(depth, width, from, panels);
     const int64_t column_chunks = (width + chunk_columns - 1) / chunk_columns;
     const auto task = [&](int64_t chunk) {
-      const int64_t row = chunk / column_chunks * task_rows, column = chunk % column_chunks * chunk_columns;
+      const int64_t row = chunk % row_chunks * task_rows, column = chunk / row_chunks * chunk_columns;
       Product<T> product{};
       product.rows = std::min(task_rows, rows - row);
       product.columns = std::min(chunk_columns, width - column);
@@ -206,14 +206,31 @@ void multiply_any(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> 
   }
 }
 
-// out [rows, columns] = dy^T x, dense, of one leaf: dy [depth, rows], x [depth, columns] with contiguous rows; serial.
-// Copying the two together first was measured and does not pay.
+// out [rows, columns] = dy^T x, dense, of one leaf: dy [depth, rows], x [depth, columns], both with contiguous rows;
+// serial. Rows that lie far apart share few sets of the first-level cache, so they are copied together first, into
+// `copies` [depth * (rows + columns rounded up to panels)]; where they lie close that costs more than it brings.
 template <class T>
-void leaf_product(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> dy, Matrix<const T> x, T* out) {
-  const int64_t panel = table<T>().panel_columns;
-  const Way way = way_of<T>(rows, columns, depth, {dy.data, dy.column, dy.row}, x);
-  run<T>(way == Way::by_blas ? way : Way::direct,
-         {rows, columns, depth, dy.data, dy.column, dy.row, x.data, x.row, panel, nullptr, 0, out, columns}, 1);
+void leaf_product(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> dy, Matrix<const T> x, T* copies,
+                  T* out) {
+  const GemmTable<T>& gemm = table<T>();
+  const int64_t panel = gemm.panel_columns;
+  Product<T> product{rows, columns, depth, dy.data, dy.column, dy.row, x.data, x.row, panel, nullptr, 0, out, columns};
+  if (way_of<T>(rows, columns, depth, {dy.data, dy.column, dy.row}, x) == Way::by_blas) {
+    blas::product(product, 1);
+    return;
+  }
+  if (dy.row > 256) {
+    gemm.copy_rows(depth, rows, dy.data, dy.row, copies, rows);
+    product.a = copies;
+    product.a_column = rows;
+  }
+  if (x.row > 256) {
+    product.b = copies + depth * rows;
+    product.b_row = panel;
+    product.b_panel = panel * depth;
+    gemm.pack(depth, columns, x.data, x.row, 1, copies + depth * rows);
+  }
+  gemm.product(product);
 }
 
 // What a sum over rows is cut into: `leaves` sums, in `groups` that are each a whole subtree.
@@ -348,12 +365,14 @@ void linear_backward_weight(const Tensor& dy, const Tensor& x, int64_t leaves, c
       const int64_t row = tile / column_tiles * leaf_tile_rows, column = tile % column_tiles * leaf_tile_columns;
       const int64_t height = std::min(leaf_tile_rows, rows - row),
                     width = std::min(leaf_tile_columns, columns - column);
-      T* slots = tile_scratch.get<T>(tree_slots(cut.group) * height * width);
+      const int64_t copied = cut.rows_of_leaf * (height + round_up(width, table<T>().panel_columns));
+      T* copies = tile_scratch.get<T>(copied + tree_slots(cut.group) * height * width);
+      T* slots = copies + copied;
       const auto leaf = [&](int64_t index, T* out) {
         const int64_t first = (group * cut.group + index) * cut.rows_of_leaf;
         leaf_product<T>(height, width, cut.rows_of_leaf,
                         {from_dy.data + first * from_dy.row + row * from_dy.column, from_dy.row, from_dy.column},
-                        {from_x.data + first * from_x.row + column, from_x.row, 1}, out);
+                        {from_x.data + first * from_x.row + column, from_x.row, 1}, copies, out);
       };
       tree_sum(cut.count(group), height * width, slots, leaf, table<T>().add);
       const bool accumulate = dweight.accumulate && cut.groups == 1;

@@ -16,10 +16,13 @@ constexpr int panel_vectors = 2, sums = 12;
 template <class T>
 constexpr int64_t panel_width = panel_vectors* lanes<T>;
 
-// So many rows of a panel of B are walked at a time that they stay in the first-level cache while all rows of A pass
-// by.
+// So many rows of a panel of B are walked at a time that they stay in cache while all rows of A pass by: in the second
+// level where A's rows are contiguous. Where its columns are, they have to stay in the first level, so that a line of A
+// is there for all the row tiles it serves.
 template <class T>
-constexpr int64_t depth_block = 98304 / (panel_width<T> * static_cast<int64_t>(sizeof(T)));
+int64_t depth_block(const Product<T>& p) {
+  return (p.a_row == 1 ? 32768 : 98304) / (panel_width<T> * static_cast<int64_t>(sizeof(T)));
+}
 
 // One panel of B (at most Vectors vectors wide) with a block of its depth.
 template <class T>
@@ -119,7 +122,7 @@ SEXTANT_INLINE void walk_panels(const Product<T>& p, int64_t longest, int64_t b_
 
 template <class T>
 void product(const Product<T>& p) {
-  walk_panels<T>(p, depth_block<T>, p.b_row, [&](int64_t column, int64_t, int64_t at, int64_t) {
+  walk_panels<T>(p, depth_block(p), p.b_row, [&](int64_t column, int64_t, int64_t at, int64_t) {
     return p.b + column / panel_width<T> * p.b_panel + at * p.b_row;
   });
 }
