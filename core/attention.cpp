@@ -87,14 +87,14 @@ void forward(const AttentionInputs& inputs, const Tensor& out, const Tensor& lse
   const int64_t tiles = sizes.end_tile() - sizes.first_tile(), groups = (tiles + group - 1) / group;
   Carver count;
   Workspace<T>(count, inputs);
-  // The last query tiles see the most keys: they go first, so that no thread starts a long chunk when the others are
-  // done.
+  // By (batch, head), so that a thread meets the rows it has just made; in each the last query tiles, which see the most
+  // keys, go first, so that no thread starts a long chunk when the others are done.
   parallel_chunks(sizes.batch * sizes.heads * groups, [&](int64_t chunk) {
     const FlushDenormals flush;
     Carver carver(thread_block(count.used()));
     Workspace<T> work(carver, inputs);
-    const int64_t pair = chunk % (sizes.batch * sizes.heads);
-    const int64_t end = tiles - chunk / (sizes.batch * sizes.heads) * group;
+    const int64_t pair = chunk / groups;
+    const int64_t end = tiles - chunk % groups * group;
     for (int64_t n = std::max<int64_t>(0, end - group); n < end; ++n) {
       const Walk<T> walk{table, inputs, sizes, pair / sizes.heads, pair % sizes.heads, sizes.first_tile() + n};
       forward_tile(walk, work, out, lse);

@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 namespace sextant {
@@ -23,6 +24,35 @@ extern "C" void __tsan_release(void* order);
 #define SEXTANT_HIDDEN_FROM_TSAN
 #endif
 
+// Which thread does which chunk. Each has a contiguous share and begins with it, so that loop after loop over the same
+// rows finds them in the same core's cache; who is done takes from the others' shares.
+class ChunkShares {
+ public:
+  ChunkShares(int64_t chunks, int64_t threads) : count_(std::min<int64_t>({threads, chunks, most})) {
+    for (int64_t n = 0; n < count_; ++n) {
+      shares_[n].next.store(chunks * n / count_, std::memory_order_relaxed);
+      shares_[n].end = chunks * (n + 1) / count_;
+    }
+  }
+  template <class F>
+  void work(int64_t thread, F& f) {
+    for (int64_t n = 0; n < count_; ++n) {
+      Share& share = shares_[(thread + n) % count_];
+      for (int64_t chunk = take(share); chunk < share.end; chunk = take(share)) f(chunk);
+    }
+  }
+
+ private:
+  static constexpr int64_t most = 64;
+  struct alignas(64) Share {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  static int64_t take(Share& share) { return share.next.fetch_add(1, std::memory_order_relaxed); }
+  Share shares_[most];
+  const int64_t count_;
+};
+
 // f(chunk) for each chunk in [0, chunks). f must not throw, and writes only what belongs to its chunk.
 template <class F>
 SEXTANT_HIDDEN_FROM_TSAN void parallel_chunks(int64_t chunks, F&& f) {
@@ -30,17 +60,17 @@ SEXTANT_HIDDEN_FROM_TSAN void parallel_chunks(int64_t chunks, F&& f) {
     for (int64_t chunk = 0; chunk < chunks; ++chunk) f(chunk);
     return;
   }
+  ChunkShares shares(chunks, threads());
 #ifndef __SANITIZE_THREAD__
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads())
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) f(chunk);
+#pragma omp parallel num_threads(threads())
+  shares.work(omp_get_thread_num(), f);
 #else
   uint64_t fork = 0, join = 0;
   __tsan_release(&fork);
 #pragma omp parallel num_threads(threads())
   {
     __tsan_acquire(&fork);
-#pragma omp for schedule(dynamic, 1) nowait
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) f(chunk);
+    shares.work(omp_get_thread_num(), f);
     __tsan_release(&join);
   }
   __tsan_acquire(&join);
