@@ -25,43 +25,74 @@ using namespace attention_tiles;
 
 namespace {
 
+constexpr int64_t group = 4;  // query tiles a chunk
+
+// Query tiles that go over the keys side by side, so that a key tile is fetched once for all of them.
 template <class T>
-void forward_tile(const Walk<T>& walk, Workspace<T>& work, const Tensor& out, const Tensor& lse) {
+struct Group {
+  Workspace<T> works[group];
+  Walk<T> walks[group];
+  int64_t tiles;
+};
+
+template <class T>
+void start(const Walk<T>& walk, Workspace<T>& work) {
+  const int64_t depth = walk.sizes.depth;
+  walk.start(work);
+  std::fill(work.query.maximum, work.query.maximum + tile, -std::numeric_limits<T>::infinity());
+  std::fill(work.query.sum, work.query.sum + tile, T(0));
+  std::fill(work.query.out, work.query.out + depth * tile, T(0));
+}
+
+template <class T>
+void finish(const Walk<T>& walk, Workspace<T>& work, const Tensor& out, const Tensor& lse) {
+  walk.table.finish(work.query, row_of<T>(out, walk.batch, walk.index(), walk.head), out.stride(1),
+                    lse.data<T>() + walk.batch * lse.stride(0) + walk.head * lse.stride(1) + walk.index());
+}
+
+template <class T>
+void forward_group(Group<T>& all) {
+  for (int64_t n = 0; n < all.tiles; ++n) {
+    const Walk<T>& walk = all.walks[n];
+    QueryTile<T>& query = all.works[n].query;
+    start(walk, all.works[n]);
+    walk.table.pack(walk.q(), walk.inputs.q.stride(1), query.depth, query.first, query.last,
+                    static_cast<T>(walk.inputs.scale * log2e), all.works[n].q);
+  }
+  const int64_t first = all.walks[0].query_tile;
+  for (int64_t key_tile = 0; key_tile < first + all.tiles; ++key_tile) {
+    for (int64_t n = std::max<int64_t>(0, key_tile - first); n < all.tiles; ++n) {
+      const Walk<T>& walk = all.walks[n];
+      walk.enter(all.works[n], key_tile);
+      walk.table.scores(all.works[n].query, all.works[n].key, false);
+      walk.table.accumulate(all.works[n].query, all.works[n].key);
+    }
+  }
+}
+
+// One query tile with a transport, which goes leftwards over the keys.
+template <class T>
+void forward_carried(const Walk<T>& walk, Workspace<T>& work) {
   const AttentionTable<T>& table = walk.table;
   const AttentionInputs& inputs = walk.inputs;
   const int64_t depth = walk.sizes.depth;
   const T factor = static_cast<T>(inputs.scale * log2e);
-  walk.start(work);
-  QueryTile<T>& query = work.query;
-  std::fill(query.maximum, query.maximum + tile, -std::numeric_limits<T>::infinity());
-  std::fill(query.sum, query.sum + tile, T(0));
-  std::fill(query.out, query.out + depth * tile, T(0));
-  if (inputs.transport == nullptr) {
-    table.pack(walk.q(), inputs.q.stride(1), depth, query.first, query.last, factor, work.q);
-    for (int64_t key_tile = 0; key_tile <= walk.query_tile; ++key_tile) {
-      walk.enter(work, key_tile);
-      table.scores(query, work.key, false);
-      table.accumulate(query, work.key);
+  start(walk, work);
+  table.copy_rows(walk.q(), inputs.q.stride(1), walk.rows(), depth, T(1), work.raw, depth, false);
+  std::copy(work.raw, work.raw + walk.rows() * depth, work.carried);
+  for (int64_t key_tile = walk.query_tile; key_tile >= 0; --key_tile) {
+    inputs.transport->carry(walk.pair(key_tile), matrix(work.raw, walk.rows(), depth),
+                            matrix(work.carried, walk.rows(), depth));
+    walk.enter(work, key_tile);
+    const bool given = work.key.diagonal && inputs.transport->overrides_diagonal();
+    if (given) {
+      put_diagonal_scores(walk, work, work.carried, factor);
+    } else {
+      table.pack(work.carried, depth, depth, work.query.first, work.query.last, factor, work.q);
     }
-  } else {
-    table.copy_rows(walk.q(), inputs.q.stride(1), walk.rows(), depth, T(1), work.raw, depth, false);
-    std::copy(work.raw, work.raw + walk.rows() * depth, work.carried);
-    for (int64_t key_tile = walk.query_tile; key_tile >= 0; --key_tile) {
-      inputs.transport->carry(walk.pair(key_tile), matrix(work.raw, walk.rows(), depth),
-                              matrix(work.carried, walk.rows(), depth));
-      walk.enter(work, key_tile);
-      const bool given = work.key.diagonal && inputs.transport->overrides_diagonal();
-      if (given) {
-        put_diagonal_scores(walk, work, work.carried, factor);
-      } else {
-        table.pack(work.carried, depth, depth, query.first, query.last, factor, work.q);
-      }
-      table.scores(query, work.key, given);
-      table.accumulate(query, work.key);
-    }
+    table.scores(work.query, work.key, given);
+    table.accumulate(work.query, work.key);
   }
-  table.finish(query, row_of<T>(out, walk.batch, walk.index(), walk.head), out.stride(1),
-               lse.data<T>() + walk.batch * lse.stride(0) + walk.head * lse.stride(1) + walk.index());
 }
 
 // The calling thread's own block, grown to the largest it has needed.
@@ -83,21 +114,27 @@ template <class T>
 void forward(const AttentionInputs& inputs, const Tensor& out, const Tensor& lse) {
   const AttentionTable<T>& table = attention_table<T>();
   const Sizes sizes = sizes_of(inputs);
-  constexpr int64_t group = 4;  // query tiles a chunk
   const int64_t tiles = sizes.end_tile() - sizes.first_tile(), groups = (tiles + group - 1) / group;
   Carver count;
-  Workspace<T>(count, inputs);
-  // By (batch, head), so that a thread meets the rows it has just made; in each the last query tiles, which see the most
-  // keys, go first, so that no thread starts a long chunk when the others are done.
+  for (int64_t n = 0; n < group; ++n) Workspace<T>(count, inputs);
+  // By (batch, head), so that a thread meets the rows it has just made; in each the last query tiles, which see the
+  // most keys, go first, so that no thread starts a long chunk when the others are done.
   parallel_chunks(sizes.batch * sizes.heads * groups, [&](int64_t chunk) {
     const FlushDenormals flush;
     Carver carver(thread_block(count.used()));
-    Workspace<T> work(carver, inputs);
-    const int64_t pair = chunk / groups;
-    const int64_t end = tiles - chunk % groups * group;
-    for (int64_t n = std::max<int64_t>(0, end - group); n < end; ++n) {
-      const Walk<T> walk{table, inputs, sizes, pair / sizes.heads, pair % sizes.heads, sizes.first_tile() + n};
-      forward_tile(walk, work, out, lse);
+    const int64_t pair = chunk / groups, end = tiles - chunk % groups * group,
+                  begin = std::max<int64_t>(0, end - group);
+    const auto work = [&](int64_t) { return Workspace<T>(carver, inputs); };
+    const auto walk = [&](int64_t n) {
+      return Walk<T>{table, inputs, sizes, pair / sizes.heads, pair % sizes.heads, sizes.first_tile() + begin + n,
+                     n == 0};
+    };
+    Group<T> all{{work(0), work(1), work(2), work(3)}, {walk(0), walk(1), walk(2), walk(3)}, end - begin};
+    for (int64_t n = 1; n < group; ++n) all.works[n].query.scores = all.works[0].query.scores;  // one at a time
+    if (inputs.transport == nullptr) forward_group(all);
+    for (int64_t n = 0; n < all.tiles; ++n) {
+      if (inputs.transport != nullptr) forward_carried(all.walks[n], all.works[n]);
+      finish(all.walks[n], all.works[n], out, lse);
     }
   });
 }

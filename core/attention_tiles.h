@@ -100,6 +100,7 @@ struct Walk {
   const AttentionInputs& inputs;
   const Sizes sizes;
   int64_t batch, head, query_tile;
+  bool leads = true;  // asks for the next key tile; false where another walk beside this one does
 
   int64_t begin() const { return std::max(query_tile * tile, sizes.first_query()); }  // absolute positions
   int64_t end() const { return std::min((query_tile + 1) * tile, sizes.keys); }
@@ -129,7 +130,7 @@ struct Walk {
     key.v_row = inputs.v.stride(1);
     key.lag_bias = work.lag_bias;
     key.key_gate = work.key_gate;
-    if (key_tile < query_tile) prefetch(first + tile);
+    if (key_tile < query_tile && leads) prefetch(first + tile);
     if (work.lag_bias != nullptr) copy_bias(work.lag_bias, (query_tile - key_tile) * tile - tile);
     if (work.key_gate != nullptr) {
       for (int64_t j = 0; j < key.keys; ++j) work.key_gate[j] = gate(first + j);
