@@ -50,6 +50,17 @@ void finish(const Walk<T>& walk, Workspace<T>& work, const Tensor& out, const Te
                     lse.data<T>() + walk.batch * lse.stride(0) + walk.head * lse.stride(1) + walk.index());
 }
 
+// A query tile and a key tile.
+template <class T>
+void meet(const AttentionTable<T>& table, const Workspace<T>& work) {
+  if (work.query.last - work.query.first == 1) {
+    table.accumulate_one(work.query, work.key);
+  } else {
+    table.scores(work.query, work.key, false);
+    table.accumulate(work.query, work.key);
+  }
+}
+
 template <class T>
 void forward_group(Group<T>& all) {
   for (int64_t n = 0; n < all.tiles; ++n) {
@@ -64,8 +75,7 @@ void forward_group(Group<T>& all) {
     for (int64_t n = std::max<int64_t>(0, key_tile - first); n < all.tiles; ++n) {
       const Walk<T>& walk = all.walks[n];
       walk.enter(all.works[n], key_tile);
-      walk.table.scores(all.works[n].query, all.works[n].key, false);
-      walk.table.accumulate(all.works[n].query, all.works[n].key);
+      meet(walk.table, all.works[n]);
     }
   }
 }
@@ -87,11 +97,12 @@ void forward_carried(const Walk<T>& walk, Workspace<T>& work) {
     const bool given = work.key.diagonal && inputs.transport->overrides_diagonal();
     if (given) {
       put_diagonal_scores(walk, work, work.carried, factor);
+      table.scores(work.query, work.key, true);
+      table.accumulate(work.query, work.key);
     } else {
       table.pack(work.carried, depth, depth, work.query.first, work.query.last, factor, work.q);
+      meet(table, work);
     }
-    table.scores(work.query, work.key, given);
-    table.accumulate(work.query, work.key);
   }
 }
 

@@ -86,9 +86,9 @@ Variable SelfAttention::operator()(Variable x, const Call& call) {
 }
 
 LayerCache SelfAttention::new_cache(Arena& arena, int64_t batch, int64_t capacity) const {
-  const Shape rows{batch, capacity, heads_, head_dim_};
-  return {empty(arena, rows, dtype_), empty(arena, rows, dtype_), empty(arena, {batch, capacity, heads_}, DType::f64),
-          position_.new_state(batch)};
+  // In memory [B, H, capacity, D]: a new token reads each head's rows one after another.
+  const auto rows = [&] { return empty(arena, {batch, heads_, capacity, head_dim_}, dtype_).transpose(1, 2); };
+  return {rows(), rows(), empty(arena, {batch, capacity, heads_}, DType::f64), position_.new_state(batch)};
 }
 
 std::vector<Parameter*> SelfAttention::parameters() {

@@ -14,7 +14,7 @@ namespace sextant {
 // What one layer remembers of the tokens it has seen. [B, capacity, H, D]; keys and values as the strategy transformed
 // them.
 struct LayerCache {
-  Tensor k, v;
+  Tensor k, v;  // [B, capacity, H, D]
   Tensor gate;  // [B, capacity, H] f64: the prefix sums F, when a term gates
   Position::State state;
 };

@@ -219,6 +219,78 @@ void accumulate(const QueryTile<T>& query, const KeyTile<T>& key) {
   }
 }
 
+// scores [64] of the one query, the keys across. Lanes that it does not see get -infinity.
+template <class T>
+void scores_of_one(const QueryTile<T>& query, const KeyTile<T>& key, T* scores) {
+  const int64_t lane = query.first;
+  constexpr int64_t width = 16;
+  alignas(64) T keys_across[width * tile];
+  V<T> sum[tile / lanes<T>] = {};
+  for (int64_t first = 0; first < query.depth; first += width) {
+    const int64_t count = query.depth - first < width ? query.depth - first : width;
+    transpose<T>(key.keys, count, key.k + first, key.k_row, keys_across, tile);
+    for (int64_t d = 0; d < count; ++d) {
+      const V<T> q = broadcast(query.q[(first + d) * tile + lane]);
+#pragma GCC unroll 32
+      for (int c = 0; c < tile / lanes<T>; ++c) sum[c] = fma(load(keys_across + d * tile + c * lanes<T>), q, sum[c]);
+    }
+  }
+  for (int c = 0; c < tile / lanes<T>; ++c) store(scores + c * lanes<T>, sum[c]);
+  if (key.lag_bias != nullptr) {
+    const T* bias = key.lag_bias + tile + lane;
+    for (int64_t j = 0; j < key.keys; ++j) scores[j] += bias[-j];
+  }
+  for (int64_t first = 0; key.key_gate != nullptr && first < key.keys; first += key_block) {
+    const double reference = key.key_gate[first];
+    const T of_query = static_cast<T>((query.query_gate[lane] - reference) * log2e);
+    for (int64_t j = first; j < first + key_block && j < key.keys; ++j)
+      scores[j] += of_query - static_cast<T>((key.key_gate[j] - reference) * log2e);
+  }
+  for (int64_t j = key.diagonal && lane + 1 < key.keys ? lane + 1 : key.keys; j < tile; ++j)
+    scores[j] = static_cast<T>(-__builtin_inf());
+}
+
+// total [2], of the even and the odd keys, += sum of p [64]; out [D] = decay out + sum over keys of p v.
+template <class T>
+void values_of_one(const QueryTile<T>& query, const KeyTile<T>& key, const T* p, T decay, T* total) {
+  const int64_t lane = query.first;
+  for (int64_t j = 0; j + 2 <= key.keys; j += 2) {
+    total[0] += p[j];
+    total[1] += p[j + 1];
+  }
+  if (key.keys % 2 == 1) total[0] += p[key.keys - 1];
+  for (int64_t d = 0; d < query.depth; d += lanes<T>) {
+    const int64_t count = query.depth - d < lanes<T> ? query.depth - d : lanes<T>;
+    const Tail<T> tail(count);
+    alignas(64) T out[lanes<T>] = {};
+    for (int64_t n = 0; n < count; ++n) out[n] = query.out[(d + n) * tile + lane] * decay;
+    V<T> sum = load(out);
+    for (int64_t j = 0; j < key.keys; ++j) {
+      const T* v = key.v + j * key.v_row + d;
+      sum = fma(count == lanes<T> ? load(v) : load_first(v, tail), broadcast(p[j]), sum);
+    }
+    store(out, sum);
+    for (int64_t n = 0; n < count; ++n) query.out[(d + n) * tile + lane] = out[n];
+  }
+}
+
+template <class T>
+void accumulate_one(const QueryTile<T>& query, const KeyTile<T>& key) {
+  const int64_t lane = query.first;
+  alignas(64) T p[tile];
+  scores_of_one(query, key, p);
+  T largest = query.maximum[lane];
+  for (int64_t j = 0; j < tile; ++j) largest = p[j] > largest ? p[j] : largest;
+  const V<T> before = broadcast(query.maximum[lane]);
+  const T reference = largest == static_cast<T>(-__builtin_inf()) ? T(0) : largest;
+  const T decay = exp2<T>(before - broadcast(reference))[0];
+  for (int64_t j = 0; j < tile; j += lanes<T>) store(p + j, exp2<T>(load(p + j) - broadcast(reference)));
+  T total[2] = {query.sum[lane] * decay, T(0)};
+  values_of_one(query, key, p, decay, total);
+  query.maximum[lane] = largest;
+  query.sum[lane] = total[0] + total[1];
+}
+
 template <class T>
 void finish(const QueryTile<T>& query, T* out, int64_t out_row, T* lse) {
   constexpr double ln2 = 0x1.62e42fefa39efp-1;
@@ -373,8 +445,8 @@ void dot_columns(const T* a, const T* b, int64_t depth, T* delta) {
 
 template <class T>
 constexpr AttentionTable<T> table = {
-    scores<T>,        accumulate<T>, finish<T>, backward_scores<T>, backward_products<T>, lag_gradient<T>,
-    gate_gradient<T>, pack<T>,       unpack<T>, copy_rows<T>,       dot_columns<T>};
+    scores<T>,       accumulate<T>,    accumulate_one<T>, finish<T>, backward_scores<T>, backward_products<T>,
+    lag_gradient<T>, gate_gradient<T>, pack<T>,           unpack<T>, copy_rows<T>,       dot_columns<T>};
 
 }  // namespace
 

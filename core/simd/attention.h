@@ -64,6 +64,9 @@ struct AttentionTable {
   void (*scores)(const QueryTile<T>& query, const KeyTile<T>& key, bool given);
   // Running softmax: takes query.scores into maximum, sum and out.
   void (*accumulate)(const QueryTile<T>& query, const KeyTile<T>& key);
+  // scores and accumulate for a query tile with one lane in use, as in generation: vectorised over the keys, and what
+  // is computed, and in which order, is the same, so that the lane's bits are.
+  void (*accumulate_one)(const QueryTile<T>& query, const KeyTile<T>& key);
   // out rows [last - first, D] = out / sum, 0 where sum is 0; lse [last - first] in nats.
   void (*finish)(const QueryTile<T>& query, T* out, int64_t out_row, T* lse);
 
