@@ -12,13 +12,6 @@ namespace {
 
 constexpr int64_t most = int64_t{1} << 40;
 
-// A file is named by its absolute path, so that `eval` and `--resume` find it from any folder; a corpus by its name.
-std::string data_name(const std::string& given) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(given, ignored)) return given;
-  return std::filesystem::canonical(given).string();
-}
-
 // Whatever stands on the command line replaces what is in `options`.
 void apply(const Arguments& arguments, TrainOptions& options) {
   const auto integer = [&](const char* name, int64_t low, int64_t& value) {

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "data/batch.h"
+#include "experiments/interrupt.h"
 #include "experiments/memory.h"
 #include "nn/generation.h"
 
@@ -44,16 +45,21 @@ WindowLoss window_loss(Transformer& model, Tape& tape, const Corpus& corpus, con
   return {sums.all / static_cast<double>(losses.size()), sums.last / static_cast<double>(last)};
 }
 
+int64_t windows_at(int64_t length, const EvaluateOptions& options) {
+  return std::max(options.windows, (options.tokens + length - 1) / length);
+}
+
 LengthResult evaluate_length(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, int64_t length,
                              Progress& progress, int64_t& done, int64_t total) {
   const auto start = std::chrono::steady_clock::now();
   reset_peak_memory();
   Tape tape;
   std::vector<int32_t> tokens(static_cast<size_t>(length + 1));
-  LengthResult result{.length = length};
+  LengthResult result{.length = length, .windows = windows_at(length, options)};
   double squares = 0;
   int64_t count = 0;
-  for (const int64_t offset : evaluation_offsets(corpus, options.split, length, options.windows)) {
+  for (const int64_t offset : evaluation_offsets(corpus, options.split, length, result.windows)) {
+    Interrupt::check();
     const WindowLoss loss = window_loss(model, tape, corpus, options, offset, tokens);
     ++count;
     const double difference = loss.all - result.nats;
@@ -63,7 +69,7 @@ LengthResult evaluate_length(Transformer& model, const Corpus& corpus, const Eva
     done += length;
     progress.update(
         done, total,
-        fmt::format("evaluating  length {}  window {}/{}  loss {:.4f}", length, count, options.windows, result.nats));
+        fmt::format("evaluating  length {}  window {}/{}  loss {:.4f}", length, count, result.windows, result.nats));
   }
   if (count > 1)
     result.standard_error = std::sqrt(squares / static_cast<double>(count - 1) / static_cast<double>(count));
@@ -72,39 +78,9 @@ LengthResult evaluate_length(Transformer& model, const Corpus& corpus, const Eva
   return result;
 }
 
-void add_sectors(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, Evaluation& evaluation) {
-  const ModelConfig& config = model.config();
-  std::vector<Position*> layers;
-  for (int layer = 0; layer < static_cast<int>(config.layers); ++layer) layers.push_back(&model.position(layer));
-  evaluation.sectors = sector_diagnostics(layers, config.heads, config.context);
-  if (evaluation.sectors.empty() || evaluation.reference.length == 0) return;
-  Progress silent(nullptr);
-  evaluation.leave_one_out = leave_one_out(layers, [&] {
-    int64_t done = 0;
-    return evaluate_length(model, corpus, options, config.context, silent, done, options.windows * config.context).nats;
-  });
-}
-
-json sectors_json(const Evaluation& evaluation) {
-  json list = json::array();
-  for (const SectorDiagnostics& sector : evaluation.sectors) {
-    json row = {{"sector", sector.sector},
-                {"order", sector.order},
-                {"mass", sector.mass},
-                {"mass_share", sector.mass_share},
-                {"energy", sector.energy},
-                {"energy_share", sector.energy_share},
-                {"centred_energy", sector.centred_energy},
-                {"cancellation", sector.cancellation}};
-    for (const LeaveOneOut& left : evaluation.leave_one_out)
-      if (left.sector == sector.sector && left.order == sector.order) row["leave_one_out_nats_per_token"] = left.change;
-    list.push_back(row);
-  }
-  return list;
-}
-
 json to_json(const LengthResult& result) {
   return {{"length", result.length},
+          {"windows", result.windows},
           {"nats_per_token", result.nats},
           {"standard_error", result.standard_error},
           {"last_quarter_nats_per_token", result.last_nats},
@@ -134,9 +110,7 @@ Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOpti
                         .training_length = config.context,
                         .position = config.position,
                         .reference = {},
-                        .lengths = {},
-                        .sectors = {},
-                        .leave_one_out = {}};
+                        .lengths = {}};
   // Ascending, so that the peak of a length is its own even where the system does not let us reset it; the training
   // length always, as reference.
   std::vector<int64_t> lengths = options.lengths;
@@ -145,7 +119,7 @@ Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOpti
   std::ranges::sort(lengths);
   lengths.erase(std::ranges::unique(lengths).begin(), lengths.end());
   int64_t done = 0, total = 0;
-  for (const int64_t length : lengths) total += length * options.windows;
+  for (const int64_t length : lengths) total += length * windows_at(length, options);
   for (const int64_t length : lengths) {
     const LengthResult result = evaluate_length(model, corpus, options, length, progress, done, total);
     if (length == config.context) evaluation.reference = result;
@@ -154,8 +128,42 @@ Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOpti
   progress.finish();
   for (LengthResult& result : evaluation.lengths)
     result.ratio = reference_fits ? std::exp(result.nats - evaluation.reference.nats) : std::nan("");
-  if (options.sectors) add_sectors(model, corpus, options, evaluation);
+  if (options.sectors) {
+    std::vector<Position*> layers;
+    for (int layer = 0; layer < static_cast<int>(config.layers); ++layer) layers.push_back(&model.position(layer));
+    evaluation.sectors = measure_sectors(model, layers, corpus, options);
+  }
   return evaluation;
+}
+
+json measure_sectors(Transformer& model, std::span<Position* const> layers, const Corpus& corpus,
+                     const EvaluateOptions& options) {
+  const ModelConfig& config = model.config();
+  const std::vector<SectorDiagnostics> sectors = sector_diagnostics(layers, config.heads, config.context);
+  json list = json::array();
+  if (sectors.empty()) return list;
+  std::vector<LeaveOneOut> left_out;
+  if (corpus.size(options.split) > config.context) {
+    Progress silent(nullptr);
+    left_out = leave_one_out(layers, [&] {
+      int64_t done = 0;
+      return evaluate_length(model, corpus, options, config.context, silent, done, 1).nats;
+    });
+  }
+  for (const SectorDiagnostics& sector : sectors) {
+    json row = {{"sector", sector.sector},
+                {"order", sector.order},
+                {"mass", sector.mass},
+                {"mass_share", sector.mass_share},
+                {"energy", sector.energy},
+                {"energy_share", sector.energy_share},
+                {"centred_energy", sector.centred_energy},
+                {"cancellation", sector.cancellation}};
+    for (const LeaveOneOut& left : left_out)
+      if (left.sector == sector.sector && left.order == sector.order) row["leave_one_out_nats_per_token"] = left.change;
+    list.push_back(row);
+  }
+  return list;
 }
 
 json to_json(const Evaluation& evaluation) {
@@ -168,7 +176,7 @@ json to_json(const Evaluation& evaluation) {
                  {"lengths", json::array()}};
   if (evaluation.reference.length > 0) object["training_length_nats_per_token"] = evaluation.reference.nats;
   for (const LengthResult& result : evaluation.lengths) object["lengths"].push_back(to_json(result));
-  if (!evaluation.sectors.empty()) object["sectors"] = sectors_json(evaluation);
+  if (!evaluation.sectors.empty()) object["sectors"] = evaluation.sectors;
   return object;
 }
 
@@ -189,7 +197,7 @@ std::string sector_table(const Evaluation& evaluation) {
   if (evaluation.sectors.empty()) return "";
   std::string text = fmt::format("{:<8}  {:>5}  {:>11}  {:>10}  {:>11}  {:>12}  {:>14}\n", "sector", "order", "mass",
                                  "share", "energy", "cancellation", "left out, nats");
-  for (const json& row : sectors_json(evaluation))
+  for (const json& row : evaluation.sectors)
     text += fmt::format("{:<8}  {:>5}  {:>11.4g}  {:>9.1f}%  {:>11.4g}  {:>12.4g}  {:>+14.5f}\n",
                         row.at("sector").get<std::string>(), row.at("order").get<int>(), row.at("mass").get<double>(),
                         100 * row.at("mass_share").get<double>(), row.at("energy").get<double>(),

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace sextant {
 struct EvaluateOptions {
   std::vector<int64_t> lengths;  // tokens read, each of them predicts the next
   int64_t windows = 8;           // windows averaged over at each length, evenly spaced over the split
+  int64_t tokens = 0;            // more windows where a length would otherwise be measured on fewer tokens than this
   Split split = Split::validation;
   int64_t piece = 1024;  // tokens a call: bounds the memory of activations
   bool sectors = true;   // also the sector diagnostics, where the strategy has sectors
@@ -25,6 +27,7 @@ struct EvaluateOptions {
 
 struct LengthResult {
   int64_t length = 0;
+  int64_t windows = 0;
   double nats = 0;            // mean over windows and positions, a token
   double standard_error = 0;  // of that mean, from the spread of the windows; 0 for a single one
   double last_nats = 0;       // mean over the last quarter of the positions: those with the longest context
@@ -45,17 +48,20 @@ struct Evaluation {
   std::string position;
   LengthResult reference;  // at the training length
   std::vector<LengthResult> lengths;
-  // Masses and energies by sector and order over the lags of the training length, and the change of the loss (nats a
-  // token at the training length) when a component is set to zero; empty where the strategy has no sectors.
-  std::vector<SectorDiagnostics> sectors;
-  std::vector<LeaveOneOut> leave_one_out;
+  // measure_sectors of all layers.
+  nlohmann::json sectors = nlohmann::json::array();
 };
 
 // Throws Error when the split has no window of one of the lengths (naming both numbers), or when its vocabulary is not
-// the model's.
+// the model's; Interrupted on a signal, where the caller has an Interrupt.
 Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, Progress& progress);
 
 nlohmann::json to_json(const Evaluation& evaluation);
+// Of some of the model's layers: masses and energies by sector and order, and the change of the held-out loss at the
+// training length when a component is left out of them; an empty array where they have no sectors.
+nlohmann::json measure_sectors(Transformer& model, std::span<Position* const> layers, const Corpus& corpus,
+                               const EvaluateOptions& options);
+
 std::string table(const Evaluation& evaluation);         // for people
 std::string sector_table(const Evaluation& evaluation);  // the same of the sectors, empty where there are none
 

@@ -3,8 +3,15 @@
 #pragma once
 
 #include <csignal>
+#include <stdexcept>
 
 namespace sextant {
+
+// A signal came in the middle of something that can be taken up again.
+struct Interrupted : std::runtime_error {
+  explicit Interrupted(int number) : std::runtime_error("interrupted"), signal(number) {}
+  int signal;
+};
 
 class Interrupt {
  public:
@@ -14,6 +21,9 @@ class Interrupt {
   Interrupt& operator=(const Interrupt&) = delete;
 
   static int signal() { return received_; }  // 0: none came
+  static void check() {                      // throws Interrupted when one did
+    if (received_ != 0) throw Interrupted(received_);
+  }
 
  private:
   static void handle(int number) { received_ = number; }

@@ -17,22 +17,46 @@ constexpr auto between_repaints = std::chrono::milliseconds(100);
 Progress::Progress(std::FILE* output, int lines)
     : output_(output), terminal_(output != nullptr && ::isatty(::fileno(output)) != 0), lines_(lines) {}
 
-bool Progress::due(int64_t done, int64_t total) const {
+Progress::Progress(Progress& whole, double begin, double end, std::string prefix)
+    : output_(whole.output_),
+      terminal_(whole.terminal_),
+      lines_(whole.lines_),
+      whole_(&whole),
+      begin_(begin),
+      end_(end),
+      prefix_(std::move(prefix)) {}
+
+bool Progress::due(double share) const {
   if (output_ == nullptr) return false;
-  if (done == total) return true;
+  if (whole_ != nullptr) return whole_->due(begin_ + (end_ - begin_) * share);
+  if (share >= 1) return true;
   if (terminal_) return Clock::now() - last_ >= between_repaints;
-  return done % std::max<int64_t>(1, (total + lines_ - 1) / lines_) == 0;
+  const auto line = [&](double at) { return std::floor(at * lines_ + 1e-9); };
+  return line(share) > line(last_share_);
+}
+
+bool Progress::due(int64_t done, int64_t total) const {
+  return due(static_cast<double>(done) / static_cast<double>(total));
 }
 
 void Progress::update(int64_t done, int64_t total, std::string_view text) {
-  if (first_ < 0) first_ = done - 1;
-  if (!due(done, total)) return;
+  const double all = static_cast<double>(total);
+  show(static_cast<double>(done - 1) / all, static_cast<double>(done) / all, text);
+}
+
+void Progress::show(double before, double share, std::string_view text) {
+  if (whole_ != nullptr) {
+    const auto of_whole = [&](double part) { return begin_ + (end_ - begin_) * part; };
+    return whole_->show(of_whole(before), of_whole(share), prefix_ + std::string(text));
+  }
+  if (first_ < 0) first_ = std::max(0.0, before);
+  if (!due(share)) return;
   last_ = Clock::now();
+  last_share_ = share;
   const double elapsed = std::chrono::duration<double>(last_ - start_).count();
-  const double left =
-      elapsed / static_cast<double>(std::max<int64_t>(1, done - first_)) * static_cast<double>(total - done);
+  const double left = elapsed / std::max(1e-9, share - first_) * (1 - share);
   const std::string ending =
-      done == total ? fmt::format("in {}", duration_text(elapsed)) : fmt::format("{} left", duration_text(left));
+      share >= 1 ? fmt::format("in {}", duration_text(elapsed)) : fmt::format("{} left", duration_text(left));
   // Erase to the end of the line: the new text may be shorter.
   fmt::print(output_, "{}{}  {}{}", terminal_ ? "\r" : "", text, ending, terminal_ ? "\x1b[K" : "\n");
   std::fflush(output_);
@@ -41,14 +65,17 @@ void Progress::update(int64_t done, int64_t total, std::string_view text) {
 
 void Progress::line(std::string_view text) {
   if (output_ == nullptr) return;
+  if (whole_ != nullptr) return whole_->line(prefix_ + std::string(text));
   fmt::print(output_, "{}{}\n", terminal_ && shown_ ? "\r\x1b[K" : "", text);
   std::fflush(output_);
 }
 
 void Progress::finish() {
+  if (whole_ != nullptr) return;
   if (terminal_ && shown_) fmt::print(output_, "\n");
   shown_ = false;
   first_ = -1;
+  last_share_ = 0;
   start_ = Clock::now();
 }
 

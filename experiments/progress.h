@@ -14,6 +14,9 @@ class Progress {
  public:
   // `output` null: quiet. `lines`: how many plain lines the whole work gets at most when the output is no terminal.
   explicit Progress(std::FILE* output, int lines = 20);
+  // A part of a longer work: what it reports moves `whole`, which must outlive it, from the share `begin` to the share
+  // `end` (0 .. 1), its text behind `prefix`.
+  Progress(Progress& whole, double begin, double end, std::string prefix = "");
   ~Progress() { finish(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -25,16 +28,23 @@ class Progress {
   bool due(int64_t done, int64_t total) const;
   // A line of its own, above the updating one.
   void line(std::string_view text);
-  void finish();  // leaves the updating line behind
+  void finish();  // leaves the updating line behind; that of a part goes on with the whole
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  // `share` of the work is done, and before this call at least `before` was.
+  void show(double before, double share, std::string_view text);
+  bool due(double share) const;
+
   std::FILE* output_;
   bool terminal_;
   int lines_;
+  Progress* whole_ = nullptr;
+  double begin_ = 0, end_ = 1;
+  std::string prefix_;
   bool shown_ = false;
-  int64_t first_ = -1;
+  double first_ = -1, last_share_ = 0;
   Clock::time_point start_ = Clock::now(), last_{};
 };
 

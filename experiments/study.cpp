@@ -56,31 +56,11 @@ void store_result(const Plan& plan, const Piece& piece, double seconds, const js
   if (!file || error) fail_environment("cannot write {}", path);
 }
 
-// How long what is left will take, by the pieces that were worked off.
-class Pace {
- public:
-  explicit Pace(double cost) : left_(cost) {}
-
-  void done(double cost, double seconds) {
-    left_ -= cost;
-    worked_ += cost;
-    seconds_ += seconds;
-  }
-  std::string text() const {
-    return worked_ > 0 && left_ > 0 ? fmt::format(", about {} left", duration_text(seconds_ / worked_ * left_)) : "";
-  }
-
- private:
-  double left_, worked_ = 0, seconds_ = 0;
-};
-
-json work_off(const Piece& piece, const Plan& plan, std::FILE* output, double& seconds) {
+json work_off(const Piece& piece, const Plan& plan, Progress& progress) {
   const auto start = std::chrono::steady_clock::now();
-  Progress progress(plan.quiet ? nullptr : output, 3);
   json result = piece.work({plan.out + "/runs/" + piece.key, plan.command, &progress});
-  progress.finish();
-  seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  store_result(plan, piece, seconds, result);
+  store_result(plan, piece, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), result);
+  progress.update(1, 1, "done");
   return result;
 }
 
@@ -109,22 +89,23 @@ void work_off_all(const std::vector<Piece>& pieces, const Plan& plan, std::FILE*
   report.skipped = static_cast<int64_t>(results.size());
   if (report.skipped > 0 && !plan.quiet)
     fmt::print(output, "{} of {} pieces are finished and are not worked off again\n", report.skipped, pieces.size());
-  Pace pace(cost);
   const Interrupt interrupt;
+  Progress whole(plan.quiet ? nullptr : output, static_cast<int>(3 * pieces.size()));
+  double worked = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (results.contains(pieces[i].key)) continue;
+    const Piece& piece = pieces[i];
+    if (results.contains(piece.key)) continue;
     if ((report.signal = Interrupt::signal()) != 0) return;
-    if (!plan.quiet) fmt::print(output, "[{}/{}] {}{}\n", i + 1, pieces.size(), pieces[i].key, pace.text());
-    std::fflush(output);
-    double seconds = 0;
+    Progress part(whole, worked / cost, (worked + piece.cost) / cost,
+                  fmt::format("[{}/{}] {}  ", i + 1, pieces.size(), piece.key));
     try {
-      results[pieces[i].key] = work_off(pieces[i], plan, output, seconds);
+      results[piece.key] = work_off(piece, plan, part);
     } catch (const Interrupted& stopped) {
       report.signal = stopped.signal;
       return;
     }
     ++report.worked;
-    pace.done(pieces[i].cost, seconds);
+    worked += piece.cost;
   }
 }
 

@@ -14,7 +14,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -48,20 +47,14 @@ struct Plan {
 struct Workplace {
   std::string folder;   // a run folder of its own, OUT/runs/KEY; made by whoever needs it
   std::string command;  // for manifests
-  Progress* progress;   // for what happens inside the piece
+  Progress* progress;   // what the piece tells it moves the one line of the whole study
 };
 
 struct Piece {
-  std::string key;          // "rope+affine/tiny-shakespeare/seed-1": may stand in a path
-  nlohmann::json settings;  // everything that decides the result
-  double cost = 1;          // relative to the study's other pieces, for the time left
-  std::function<nlohmann::json(const Workplace&)> work;
-};
-
-// A signal came in the middle of a piece, which has saved what it had.
-struct Interrupted : std::runtime_error {
-  explicit Interrupted(int number) : std::runtime_error("interrupted"), signal(number) {}
-  int signal;
+  std::string key;                                       // "rope+affine/tiny-shakespeare/seed-1": may stand in a path
+  nlohmann::json settings;                               // everything that decides the result
+  double cost = 1;                                       // relative to the study's other pieces, for the time left
+  std::function<nlohmann::json(const Workplace&)> work;  // throws Interrupted on a signal, after saving what it had
 };
 
 struct Finding {

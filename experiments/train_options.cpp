@@ -82,6 +82,12 @@ TrainOptions train_options_from_json(const json& object, const std::string& wher
   return options;
 }
 
+std::string data_name(const std::string& given) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(given, ignored)) return given;
+  return std::filesystem::canonical(given).string();
+}
+
 std::string default_run_folder(const TrainOptions& options) {
   const std::string data = std::filesystem::path(options.data).stem().string();
   std::string name;

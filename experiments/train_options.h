@@ -47,6 +47,8 @@ nlohmann::json to_json(const TrainOptions& options);
 // Throws Error naming `where` and the key.
 TrainOptions train_options_from_json(const nlohmann::json& object, const std::string& where);
 
+// A file is named by its absolute path, so that `eval` and `--resume` find it from any folder; a corpus by its name.
+std::string data_name(const std::string& given);
 // "runs/DATA-POSITION-seedS", made of what may stand in a file's name.
 std::string default_run_folder(const TrainOptions& options);
 

@@ -212,7 +212,7 @@ void Trainer::require_finite(double loss, double norm) {
                   culprit, checkpoint_file(options_)));
 }
 
-TrainResult Trainer::run(Progress& progress) {
+TrainResult Trainer::train(Progress& progress) {
   TrainResult result;
   {
     const Interrupt interrupt;
@@ -238,8 +238,12 @@ TrainResult Trainer::run(Progress& progress) {
   result.tokens = steps_done_ * options_.tokens_per_step();
   result.seconds = seconds_;
   result.finished = steps_done_ == options_.steps;
-  if (!result.finished) return result;
+  return result;
+}
 
+TrainResult Trainer::run(Progress& progress) {
+  TrainResult result = train(progress);
+  if (!result.finished) return result;
   const Split split = held_out_split(*corpus_);
   if (corpus_->size(split) <= options_.context) {
     progress.line(fmt::format("no evaluation: the {} split has only {} tokens", name_of(split), corpus_->size(split)));

@@ -53,7 +53,9 @@ class Trainer {
   // then stay as they were.
   StepResult step();
 
-  // Steps until the end or a signal (SIGINT, SIGTERM), with metrics and checkpoints, and evaluates the finished model.
+  // Steps until the end or a signal (SIGINT, SIGTERM), with metrics and checkpoints.
+  TrainResult train(Progress& progress);
+  // The same, and evaluates the finished model (eval.json).
   TrainResult run(Progress& progress);
 
   void save();  // checkpoint.safetensors, after the metrics up to it
