@@ -72,6 +72,20 @@ std::string Table::csv() const {
   return text;
 }
 
+std::string Table::markdown() const {
+  std::string text;
+  const auto line = [&](const std::vector<std::string>& cells, size_t row) {
+    for (size_t i = 0; i < cells.size(); ++i)
+      text += best.contains({row, i}) ? "| **" + cells[i] + "** " : "| " + cells[i] + " ";
+    text += "|\n";
+  };
+  line(header, rows.size());
+  for (size_t i = 0; i < header.size(); ++i) text += "| --- ";
+  text += "|\n";
+  for (size_t row = 0; row < rows.size(); ++row) line(rows[row], row);
+  return text;
+}
+
 void Page::heading(std::string_view text) {
   body_ += fmt::format("<h2>{}</h2>\n", html_escaped(text));
 }
@@ -89,10 +103,13 @@ void Page::table(const Table& table, const std::string& csv_name) {
     body_ += fmt::format("<th{}>{}</th>", cell_class(table, below), html_escaped(table.header[i]));
   }
   body_ += "</tr></thead><tbody>\n";
-  for (const auto& row : table.rows) {
+  for (size_t row = 0; row < table.rows.size(); ++row) {
     body_ += "<tr>";
-    for (const std::string& cell : row)
-      body_ += fmt::format("<td{}>{}</td>", cell_class(table, cell), html_escaped(cell));
+    for (size_t i = 0; i < table.rows[row].size(); ++i) {
+      const std::string &cell = table.rows[row][i], text = html_escaped(cell);
+      body_ += fmt::format("<td{}>{}</td>", cell_class(table, cell),
+                           table.best.contains({row, i}) ? fmt::format("<b>{}</b>", text) : text);
+    }
     body_ += "</tr>\n";
   }
   body_ += "</tbody></table></div>\n";
@@ -104,7 +121,8 @@ void Page::plot(const Plot& plot, const std::string& csv_name) {
   const std::string note =
       fmt::format("Numbers: {}, beside this page.", std::filesystem::path(csv_path(csv_name)).filename().string());
   if (picture)
-    body_ += fmt::format("<figure>{}<figcaption>{}</figcaption></figure>\n", *picture, html_escaped(note));
+    body_ += fmt::format("<figure><div role=\"img\" aria-label=\"{}\">{}</div><figcaption>{}</figcaption></figure>\n",
+                         html_escaped(description(plot)), *picture, html_escaped(note));
   else
     body_ += fmt::format(
         "<p class=\"note\">{}: not drawn, because gnuplot is not installed (`apt install gnuplot-nox`) or there is "

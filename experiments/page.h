@@ -2,6 +2,7 @@
 // fetched. Beside it go the numbers of each plot as CSV.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,9 +14,11 @@ namespace sextant {
 
 struct Table {
   std::vector<std::string> header;
-  std::vector<std::vector<std::string>> rows;  // cells that read as numbers are set to the right,
-  bool words = false;                          // unless this is set
+  std::vector<std::vector<std::string>> rows;     // cells that read as numbers are set to the right,
+  bool words = false;                             // unless this is set
+  std::set<std::pair<size_t, size_t>> best = {};  // row and column of cells to be marked
   std::string csv() const;
+  std::string markdown() const;
 };
 
 class Page {

@@ -27,6 +27,10 @@ std::string quoted(const std::string& text) {  // a gnuplot string in single quo
   return result + "'";
 }
 
+std::string titled(const Series& series) {
+  return series.label.empty() ? "notitle" : "title " + quoted(series.label);
+}
+
 std::string data_block(const Series& series, size_t number) {
   std::string block = fmt::format("$data{} << EOD\n", number);
   for (size_t i = 0; i < series.x.size(); ++i) {
@@ -34,6 +38,10 @@ std::string data_block(const Series& series, size_t number) {
     block += std::isfinite(series.y[i]) ? fmt::format("{} {} {}\n", series.x[i], series.y[i], spread) : "\n";
   }
   return block + "EOD\n";
+}
+
+std::string x_of(const Plot& plot, const Series& series, size_t i) {
+  return plot.categories.empty() ? fmt::format("{}", series.x[i]) : csv_field(plot.categories[i]);
 }
 
 size_t look_of(const Series& series, size_t number) {
@@ -47,6 +55,24 @@ std::string style(const Series& series, size_t number) {
   return series.points ? fmt::format("with linespoints {} pt {} ps 0.7", line, shapes[look]) : "with lines " + line;
 }
 
+// The part of the script that draws bars.
+std::string bars(const Plot& plot) {
+  std::string text = fmt::format("set style data histograms\nset style histogram {}\nset style fill solid 0.9 border\n",
+                                 plot.stacked ? "rowstacked" : "clustered gap 1");
+  text += "set boxwidth 0.85 relative\nset xtics rotate by -35 scale 0\n$data << EOD\n";
+  for (size_t i = 0; i < plot.categories.size(); ++i) {
+    text += fmt::format("\"{}\"", plot.categories[i]);
+    for (const Series& series : plot.series)
+      text += std::isfinite(series.y[i]) ? fmt::format(" {}", series.y[i]) : " 0";
+    text += "\n";
+  }
+  text += "EOD\nplot ";
+  for (size_t i = 0; i < plot.series.size(); ++i)
+    text += fmt::format("{}$data using {}{} title {} lc rgb '{}'", i == 0 ? "" : ", ", i + 2, i == 0 ? ":xtic(1)" : "",
+                        quoted(plot.series[i].label), colours[look_of(plot.series[i], i) % colours.size()]);
+  return text + "\n";
+}
+
 std::string script(const Plot& plot) {
   std::string text = "set terminal svg size 600,420 dynamic enhanced font 'sans-serif,14' background '#ffffff'\n";
   // The legend below, in columns that a phone's width holds; labels as they are, not marked up.
@@ -54,8 +80,10 @@ std::string script(const Plot& plot) {
   text += "set border 3 lc rgb '#666666'\nset tics nomirror out scale 0.6\nset grid lc rgb '#e4e4e4' lt 1 lw 1\n";
   text += fmt::format("set title {} font ',15'\nset xlabel {} offset 0,0.5\nset ylabel {}\n", quoted(plot.title),
                       quoted(plot.x_label), quoted(plot.y_label));
+  if (!plot.categories.empty()) return text + bars(plot);
   if (plot.log_x) text += "set logscale x 2\nset format x '%.0f'\n";
   if (plot.log_y) text += "set logscale y 10\n";
+  if (plot.y_top) text += fmt::format("set yrange [*:{}]\n", *plot.y_top);
   if (plot.mark_x) {
     text +=
         fmt::format("set arrow 1 from first {0}, graph 0 to first {0}, graph 1 nohead lc rgb '#888888' lw 1.5 dt 2\n",
@@ -74,7 +102,7 @@ std::string script(const Plot& plot) {
                       colours[look_of(series, i) % colours.size()]));
   }
   for (size_t i = 0; i < plot.series.size(); ++i)
-    add(fmt::format("$data{} using 1:2 {} title {}", i, style(plot.series[i], i), quoted(plot.series[i].label)));
+    add(fmt::format("$data{} using 1:2 {} {}", i, style(plot.series[i], i), titled(plot.series[i])));
   return text + parts + "\n";
 }
 
@@ -125,12 +153,28 @@ std::optional<std::string> draw(const Plot& plot) {
   return result.output.substr(begin);
 }
 
+std::string description(const Plot& plot) {
+  std::string text =
+      fmt::format("{}: {}: {}", plot.categories.empty() ? "Line plot" : "Bars", plot.title, plot.y_label);
+  if (plot.categories.empty()) text += fmt::format(" against {}", plot.x_label);
+  for (const Series& series : plot.series) {
+    if (series.y.empty()) continue;
+    text += fmt::format("; {}", series.label);
+    if (plot.categories.empty())
+      text += fmt::format(" from {:.4g} to {:.4g}", series.y.front(), series.y.back());
+    else
+      for (size_t i = 0; i < plot.categories.size(); ++i)
+        text += fmt::format("{} {} {:.3g}", i == 0 ? ":" : ",", plot.categories[i], series.y[i]);
+  }
+  return text + ".";
+}
+
 std::string csv(const Plot& plot) {
   const bool spread = std::ranges::any_of(plot.series, [](const Series& series) { return !series.spread.empty(); });
   std::string text = spread ? "series,x,y,spread\n" : "series,x,y\n";
   for (const Series& series : plot.series)
-    for (size_t i = 0; i < series.x.size(); ++i) {
-      text += fmt::format("{},{},{}", csv_field(series.label), series.x[i], series.y[i]);
+    for (size_t i = 0; i < series.y.size(); ++i) {
+      text += fmt::format("{},{},{}", csv_field(series.label), x_of(plot, series, i), series.y[i]);
       if (spread) text += series.spread.empty() ? "," : fmt::format(",{}", series.spread[i]);
       text += '\n';
     }

@@ -1,4 +1,4 @@
-// Line plots as SVG, drawn by gnuplot where it is installed.
+// Plots of lines and of bars as SVG, drawn by gnuplot where it is installed.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 namespace sextant {
 
 struct Series {
-  std::string label;
+  std::string label;  // empty: not in the legend
   std::vector<double> x, y;
   std::vector<double> spread = {};  // half the height of an error bar at each point; empty: none
   bool points = false;              // marks at the points, for few of them
@@ -21,7 +21,13 @@ struct Plot {
   bool log_x = false, log_y = false;  // x by powers of 2, y by powers of 10
   std::optional<double> mark_x = {};  // a vertical line
   std::string mark_label = "";
+  std::optional<double> y_top = {};          // what lies above is cut off
+  std::vector<std::string> categories = {};  // bars in place of lines: a group for each, of y[i] of every series,
+  bool stacked = false;                      // one upon the other or side by side
 };
+
+// What a plot shows, in words, for those who cannot see it.
+std::string description(const Plot& plot);
 
 // An <svg> element, to be put into a page or, alone, into a file; nothing when gnuplot is not installed.
 // Throws Error (environment) when gnuplot is there and fails.

@@ -172,6 +172,25 @@ Report run(const Study& study, const Plan& plan, std::FILE* output) {
   return report;
 }
 
+std::vector<const json*> results_of(const Results& results, const std::string& prefix) {
+  std::vector<const json*> found;
+  for (const auto& [key, result] : results)
+    if (key == prefix || key.starts_with(prefix + "/")) found.push_back(&result);
+  return found;
+}
+
+double number_at(const json& object, const std::string& where) {
+  const json::json_pointer pointer(where);
+  return object.contains(pointer) && object.at(pointer).is_number() ? object.at(pointer).get<double>() : std::nan("");
+}
+
+Sample sample_at(const Results& results, const std::string& prefix, const std::string& where) {
+  std::vector<double> values;
+  for (const json* result : results_of(results, prefix))
+    if (const double value = number_at(*result, where); std::isfinite(value)) values.push_back(value);
+  return sample_of(values);
+}
+
 Sample sample_of(const std::vector<double>& values) {
   Sample sample{.count = static_cast<int64_t>(values.size())};
   for (const double value : values) sample.mean += value / static_cast<double>(values.size());

@@ -112,11 +112,18 @@ Report run(const Study& study, const Plan& plan, std::FILE* output);
 
 // ---- for the studies' outcomes --------------------------------------------------------------------------------------
 
+// The results whose key is `prefix`, or starts with it and "/".
+std::vector<const nlohmann::json*> results_of(const Results& results, const std::string& prefix);
+// A number that is not there, or was not finite, is NaN.
+double number_at(const nlohmann::json& object, const std::string& where);  // a JSON pointer, "/sectors/0/mass"
+
 struct Sample {  // of the seeds
   double mean = 0, deviation = 0;
   int64_t count = 0;
 };
 Sample sample_of(const std::vector<double>& values);
+// Of one number of those results, where it is finite.
+Sample sample_at(const Results& results, const std::string& prefix, const std::string& where);
 std::string text_of(const Sample& sample, int digits = 4);  // "1.2345 +- 0.0012"
 std::string number_text(double value, int digits = 4);      // significant digits
 // "1 of 3 teachers"; a rule by counts.

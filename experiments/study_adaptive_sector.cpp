@@ -59,15 +59,7 @@ std::vector<Piece> pieces(const Plan& plan) {
 
 // One number of one component, over the seeds.
 Sample over_seeds(const Results& results, const std::string& teacher, size_t component, const char* what) {
-  std::vector<double> values;
-  for (const auto& [key, result] : results)
-    if (key.starts_with(teacher + "/")) values.push_back(result.at("sectors").at(component).at(what));
-  return sample_of(values);
-}
-
-const json* first_of(const Results& results, const std::string& teacher) {
-  const auto found = results.lower_bound(teacher + "/");
-  return found != results.end() && found->first.starts_with(teacher + "/") ? &found->second : nullptr;
+  return sample_at(results, teacher, fmt::format("/sectors/{}/{}", component, what));
 }
 
 std::string name_of(const json& component) {
@@ -106,11 +98,12 @@ Section table_of(const Results& results) {
   section.table =
       Table{{"teacher", "component", "share before", "share", "energy share", "cancellation", "left out"}, {}};
   for (const KernelTarget& teacher : teachers()) {
-    const json* any = first_of(results, teacher.name);
-    if (any == nullptr) continue;
-    for (size_t i = 0; i < any->at("sectors").size(); ++i) {
+    const auto runs = results_of(results, teacher.name);
+    if (runs.empty()) continue;
+    const json& sectors = runs.front()->at("sectors");
+    for (size_t i = 0; i < sectors.size(); ++i) {
       const auto cell = [&](const char* what) { return text_of(over_seeds(results, teacher.name, i, what), 3); };
-      section.table->rows.push_back({teacher.name, name_of(any->at("sectors")[i]), cell("share_before"), cell("share"),
+      section.table->rows.push_back({teacher.name, name_of(sectors[i]), cell("share_before"), cell("share"),
                                      cell("energy_share"), cell("cancellation"), cell("left_out")});
     }
   }
@@ -131,8 +124,8 @@ Section gates_of(const Results& results) {
 Outcome outcome(const Plan&, const Results& results) {
   Outcome made;
   for (const KernelTarget& teacher : teachers())
-    if (const json* any = first_of(results, teacher.name))
-      made.findings.push_back(finding_of(results, teacher, any->at("sectors")));
+    if (const auto runs = results_of(results, teacher.name); !runs.empty())
+      made.findings.push_back(finding_of(results, teacher, runs.front()->at("sectors")));
   made.sections.push_back(table_of(results));
   made.sections.push_back(gates_of(results));
   return made;

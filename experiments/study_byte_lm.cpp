@@ -18,10 +18,99 @@ StudyCorpora corpora_of(const Plan& plan) {
   return corpora;
 }
 
+bool affine(const std::string& sector, int) {
+  return sector == "affine";
+}
+
+// The affine sector's share, by mass or by energy.
+Finding affine_dominates(const Results& results, const char* what, const std::string& measure) {
+  Finding finding{fmt::format("affine recency dominates (by {})", measure),
+                  "",
+                  fmt::format("the affine sector has more than half of the {} of {} in every corpus (mean over seeds)",
+                              measure, full_variant),
+                  {}};
+  for_each_corpus(results, full_variant, finding, [&](const std::string& prefix) {
+    const Sample share = share_over_seeds(results, prefix, what, affine);
+    return Seen{text_of(share, 3), share.mean > 0.5};
+  });
+  return finding;
+}
+
+Finding affine_is_needed(const Results& results) {
+  Finding finding{
+      "affine recency dominates (by what is needed)",
+      "",
+      fmt::format("no component of {} costs more than the affine slope when it is left out, in every corpus",
+                  full_variant),
+      {}};
+  for_each_corpus(results, full_variant, finding, [&](const std::string& prefix) {
+    const Needed most = most_needed(results, prefix);
+    return Seen{fmt::format("{} ({:+.4f} nats)", most.component, most.change), most.component == "affine 1"};
+  });
+  return finding;
+}
+
+Finding high_orders_are_small(const Results& results) {
+  Finding finding{
+      "high-order Fourier-jet and light-cone mass is a small correction",
+      "",
+      fmt::format("orders above 0 of both have less than a quarter of the mass of {} in every corpus", full_variant),
+      {}};
+  for_each_corpus(results, full_variant, finding, [&](const std::string& prefix) {
+    const Sample share = share_over_seeds(results, prefix, "mass_share", high_order);
+    return Seen{text_of(share, 3), share.mean < 0.25};
+  });
+  return finding;
+}
+
+Finding ntk_with_affine_is_best(const Results& results, int64_t longest) {
+  Finding finding{"NTK-style scaling with affine recency is best at long context",
+                  "",
+                  fmt::format("its mean loss at {} tokens is the lowest, or above the lowest by less than its own or "
+                              "that one's deviation over seeds, in every corpus",
+                              longest),
+                  {}};
+  for_each_corpus(results, "ntk+affine", finding, [&](const std::string& prefix) {
+    const Sample own = over_seeds(results, prefix, longest);
+    const std::vector<Ranked> all = ranking(results, prefix.substr(prefix.find('/') + 1), longest);
+    if (all.empty() || own.count == 0) return Seen{"no finite loss", false};
+    const Ranked& best = all.front();
+    return Seen{fmt::format("{}, lowest {} with {}", text_of(own, 3), best.variant->name, text_of(best.loss, 3)),
+                own.mean - best.loss.mean <= std::max(own.deviation, best.loss.deviation)};
+  });
+  return finding;
+}
+
+Finding exact_transforms_degrade(const Results& results, int64_t context, int64_t longest) {
+  Finding finding{"exact feature transforms without stabilization can degrade sharply at long context",
+                  "",
+                  fmt::format("the loss of pj-rotary at {} tokens is more than 0.1 nats above that at {}, in every "
+                              "corpus",
+                              longest, context),
+                  {}};
+  for_each_corpus(results, "pj-rotary", finding, [&](const std::string& prefix) {
+    const Sample near = over_seeds(results, prefix, context), far = over_seeds(results, prefix, longest);
+    return Seen{fmt::format("{} to {}", text_of(near, 3), text_of(far, 3)),
+                far.count == 0 || far.mean > near.mean + 0.1};
+  });
+  return finding;
+}
+
 Outcome outcome(const Plan& plan, const Results& results) {
   Outcome made;
   made.notes = corpora_of(plan).notes;
-  add_sector_sections(made, plan, results, sector_context(plan));
+  const std::vector<int64_t> lengths = lengths_of(results);
+  if (!lengths.empty()) {
+    made.findings = {affine_dominates(results, "mass", "mass"),
+                     affine_dominates(results, "centred_energy", "energy without its mean"),
+                     affine_is_needed(results),
+                     high_orders_are_small(results),
+                     ntk_with_affine_is_best(results, lengths.back()),
+                     exact_transforms_degrade(results, sector_context(plan), lengths.back())};
+    if (plan.scale == Scale::smoke)
+      for (Finding& finding : made.findings) finding.agrees.reset();  // thirty steps are no evidence
+  }
+  add_sector_sections(made, results, sector_context(plan));
   return made;
 }
 

@@ -76,14 +76,9 @@ struct Errors {
   Sample inside, beyond;
 };
 
-Errors errors_of(const Results& results, const std::string& prefix) {
-  std::vector<double> inside, beyond;
-  for (const auto& [key, result] : results) {
-    if (!key.starts_with(prefix)) continue;
-    inside.push_back(result.at("inside"));
-    beyond.push_back(result.at("beyond"));
-  }
-  return {sample_of(inside), sample_of(beyond)};
+Errors errors_of(const Results& results, const std::string& target, const std::string& grid, const std::string& way) {
+  const std::string prefix = fmt::format("{}/{}/{}", target, grid, way);
+  return {sample_at(results, prefix, "/inside"), sample_at(results, prefix, "/beyond")};
 }
 
 // Of all targets: how many a way of fitting recovers, and its worst.
@@ -92,7 +87,7 @@ Finding recovery(const Results& results, const std::string& way, const std::stri
   double worst = 0;
   std::string which;
   for (const KernelTarget& target : kernel_targets(on_grid)) {
-    const Errors errors = errors_of(results, fmt::format("{}/{}/{}", target.name, grid, way));
+    const Errors errors = errors_of(results, target.name, grid, way);
     if (errors.inside.count == 0) continue;
     ++all;
     good += errors.inside.mean < recovered;
@@ -106,23 +101,26 @@ Finding recovery(const Results& results, const std::string& way, const std::stri
   return finding;
 }
 
+// Judged as recovery() is, by the error inside the window; what lies beyond is shown beside it.
 Finding control(const Results& results, const char* span) {
-  std::string missed;
-  int64_t all = 0, failing = 0;
+  std::string missed, beyond;
+  int64_t all = 0;
   for (const KernelTarget& target : kernel_targets(on_grid)) {
-    const Errors errors = errors_of(results, fmt::format("{}/on-grid/ridge-{}", target.name, span));
+    const Errors errors = errors_of(results, target.name, "on-grid", fmt::format("ridge-{}", span));
     if (errors.inside.count == 0) continue;
     ++all;
-    if (std::max(errors.inside.mean, errors.beyond.mean) < recovered) continue;
-    ++failing;
-    missed += fmt::format("{} {} ({:.2g}, {:.2g})", missed.empty() ? "" : ",", target.name, errors.inside.mean,
-                          errors.beyond.mean);
+    const auto name = [&](const std::string& list, double error) {
+      return error < recovered ? "" : fmt::format("{}{} ({:.2g})", list.empty() ? "" : ", ", target.name, error);
+    };
+    missed += name(missed, errors.inside.mean);
+    beyond += name(beyond, errors.beyond.mean);
   }
   Finding finding{fmt::format("(control, not in the paper) the span of {} alone is not enough", span),
-                  missed.empty() ? "misses none" : "misses (error inside, beyond):" + missed,
-                  fmt::format("at least one target has an error above {} inside the window or beyond it", recovered),
+                  fmt::format("misses inside the window: {}; beyond it: {}", missed.empty() ? "none" : missed,
+                              beyond.empty() ? "none" : beyond),
+                  fmt::format("at least one target's error inside the window is above {} of its variance", recovered),
                   {}};
-  if (all > 0) finding.agrees = failing > 0;
+  if (all > 0) finding.agrees = !missed.empty();
   return finding;
 }
 
@@ -136,7 +134,7 @@ Section table_of(const Results& results) {
   for (const KernelTarget& target : kernel_targets(on_grid))
     for (const char* grid : {"on-grid", "off-grid"})
       for (const char* way : {"ridge-pj", "descent-pj", "ridge-rope", "ridge-jordan", "ridge-alibi"}) {
-        const Errors errors = errors_of(results, fmt::format("{}/{}/{}", target.name, grid, way));
+        const Errors errors = errors_of(results, target.name, grid, way);
         if (errors.inside.count == 0) continue;
         const auto text = [](const Sample& sample) {
           return sample.count == 1 ? fmt::format("{:.2e}", sample.mean)

@@ -10,19 +10,24 @@ namespace sextant::study {
 
 namespace {
 
+Table findings_table(const Outcome& outcome) {
+  Table table{{"the paper saw", "this run saw", "", "agreement means"}, {}, true};
+  for (const Finding& finding : outcome.findings)
+    table.rows.push_back({finding.paper, finding.here, verdict(finding), finding.rule});
+  return table;
+}
+
 void add_findings(Page& page, const Plan& plan, const Outcome& outcome) {
   page.heading("What the paper saw, and what this run saw");
-  Table table{{"the paper saw", "this run saw", "", "agreement means"}, {}, true};
   int64_t agreeing = 0, differing = 0;
   for (const Finding& finding : outcome.findings) {
-    table.rows.push_back({finding.paper, finding.here, verdict(finding), finding.rule});
     agreeing += finding.agrees.value_or(false);
     differing += !finding.agrees.value_or(true);
   }
   page.paragraph(fmt::format("{} of {} statements agree, {} differ, about {} this run cannot tell.", agreeing,
                              outcome.findings.size(), differing,
                              static_cast<int64_t>(outcome.findings.size()) - agreeing - differing));
-  page.table(table, "findings");
+  page.table(findings_table(outcome), "findings");
   if (plan.scale == Scale::smoke)
     page.paragraph(
         "Scale smoke shows that everything works, within seconds. Where a comparison hangs on training, it is no "
@@ -36,6 +41,22 @@ void add_section(Page& page, const Section& section) {
   if (!section.text.empty()) page.paragraph(section.text);
   if (section.plot) page.plot(*section.plot, section.name + "-plot");
   if (section.table) page.table(*section.table, section.name);
+}
+
+// Findings and tables as Markdown, to be quoted elsewhere.
+std::string markdown(const Study& study, const Plan& plan, const Outcome& outcome, const nlohmann::json& environment) {
+  std::string text = fmt::format(
+      "## {} ({})\n\n{} {}\n\n`sextant {}`, version {}, {}, {}\n\n{}", study.name, name_of(plan.scale), study.question,
+      study.protocol, plan.command, plain_text(environment.value("version", nlohmann::json())),
+      plain_text(environment.value("cpu", nlohmann::json())),
+      plain_text(environment.value("compiler", nlohmann::json())), findings_table(outcome).markdown());
+  for (const std::string& note : outcome.notes) text += "\n" + note + "\n";
+  for (const Section& section : outcome.sections) {
+    if (!section.table) continue;
+    text += fmt::format("\n### {}\n\n{}{}{}", section.title, section.text, section.text.empty() ? "" : "\n\n",
+                        section.table->markdown());
+  }
+  return text;
 }
 
 std::vector<std::string> write_drawings(const Plan& plan, const Outcome& outcome) {
@@ -79,6 +100,8 @@ std::vector<std::string> write_page(const Study& study, const Plan& plan, const 
                   plain_text(environment.value("compiler", nlohmann::json())),
                   plain_text(environment.value("cpu", nlohmann::json()))));
   std::vector<std::string> files = page.write();
+  files.push_back(plan.out + "/report.md");
+  write_atomically(files.back(), markdown(study, plan, outcome, environment));
   const std::vector<std::string> drawings = write_drawings(plan, outcome);
   files.insert(files.end(), drawings.begin(), drawings.end());
   return files;

@@ -5,8 +5,8 @@
 
 namespace sextant::study {
 
-// OUT/report.html, the tables as CSV and the plots as SVG and CSV beside it. `pieces`: how many results it is made
-// from; `asked`: what goes into experiment.json. Returns all paths, the page first.
+// OUT/report.html, findings and tables as Markdown, the tables as CSV and the plots as SVG and CSV beside it. `pieces`:
+// how many results it is made from; `asked`: what goes into experiment.json. Returns all paths, the page first.
 std::vector<std::string> write_page(const Study& study, const Plan& plan, const Outcome& outcome, int64_t pieces,
                                     const nlohmann::json& asked);
 

@@ -82,7 +82,7 @@ Sample component(const Results& results, const std::string& prefix, const std::s
   for (const json* result : results_of(results, prefix))
     for (const json& row : result->at("sectors"))
       if (row.at("sector") == sector && row.at("order") == order)
-        if (const double value = number_at(row, json::json_pointer(std::string("/") + what)); std::isfinite(value))
+        if (const double value = number_at(row, fmt::format("/{}", what)); std::isfinite(value))
           values.push_back(value);
   return sample_of(values);
 }
@@ -91,7 +91,7 @@ double share_in(const json& sectors, const char* what,
                 const std::function<bool(const std::string& sector, int order)>& counts) {
   double part = 0, all = 0;
   for (const json& row : sectors) {
-    const double value = number_at(row, json::json_pointer(std::string("/") + what));
+    const double value = number_at(row, fmt::format("/{}", what));
     all += value;
     if (counts(row.at("sector"), row.at("order"))) part += value;
   }
@@ -119,6 +119,28 @@ std::vector<Ranked> ranking(const Results& results, const std::string& corpus, i
   }
   std::ranges::stable_sort(all, {}, [](const Ranked& each) { return each.loss.mean; });
   return all;
+}
+
+void for_each_corpus(const Results& results, const std::string& variant, Finding& finding,
+                     const std::function<Seen(const std::string& prefix)>& look) {
+  for (const std::string& corpus : corpora_in(results)) {
+    const std::string prefix = variant + "/" + corpus;
+    if (results_of(results, prefix).empty()) continue;
+    const Seen seen = look(prefix);
+    finding.here += fmt::format("{}{}: {}", finding.here.empty() ? "" : "; ", corpus, seen.text);
+    finding.agrees = finding.agrees.value_or(true) && seen.agrees;
+  }
+}
+
+Needed most_needed(const Results& results, const std::string& prefix) {
+  Needed most;
+  for (const json& row : results_of(results, prefix).front()->at("sectors")) {
+    const std::string sector = row.at("sector");
+    const int order = row.at("order");
+    const Sample change = component(results, prefix, sector, order, "leave_one_out_nats_per_token");
+    if (most.component.empty() || change.mean > most.change) most = {fmt::format("{} {}", sector, order), change.mean};
+  }
+  return most;
 }
 
 }  // namespace sextant::study

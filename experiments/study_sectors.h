@@ -43,9 +43,26 @@ struct Ranked {
 };
 std::vector<Ranked> ranking(const Results& results, const std::string& corpus, int64_t length);
 
+// What a corpus shows, and whether that agrees with the paper.
+struct Seen {
+  std::string text;
+  bool agrees;
+};
+// Asks `look` about each corpus that has results of the variant, with the prefix of their keys, and puts what it says
+// into the finding; which agrees when all do.
+void for_each_corpus(const Results& results, const std::string& variant, Finding& finding,
+                     const std::function<Seen(const std::string& prefix)>& look);
+
+// The component whose absence costs most, mean over seeds, in nats a token.
+struct Needed {
+  std::string component;  // "affine 1"
+  double change = 0;
+};
+Needed most_needed(const Results& results, const std::string& prefix);
+
 // ---- parts of the page ----------------------------------------------------------------------------------------------
 
-void add_sector_sections(Outcome& outcome, const Plan& plan, const Results& results, int64_t context);
+void add_sector_sections(Outcome& outcome, const Results& results, int64_t context);
 
 // The training length at a scale.
 int64_t sector_context(const Plan& plan);

@@ -105,23 +105,36 @@ double growth(const json& rows, const char* what) {
   return rows.back().at(what).get<double>() / rows.front().at(what).get<double>();
 }
 
+// How many times as large the three scales are at the longest length; nothing without that variant.
+struct Growth {
+  double query, key, logit;
+  std::string text() const {
+    return fmt::format("queries {:.3g}, keys {:.3g}, logits {:.3g} times as large", query, key, logit);
+  }
+};
+std::optional<Growth> growth_of(const Results& results, const char* variant) {
+  const auto rows = results.find(variant);
+  if (rows == results.end()) return {};
+  return Growth{growth(rows->second, "largest_query"), growth(rows->second, "largest_key"),
+                growth(rows->second, "largest_logit")};
+}
+
+// The claim is about the chart. The affine block beside it is linear in the lag by definition, bounded by nothing.
 Finding bounded_scales(const Results& results) {
   Finding finding{
       "the light cone bounds the scales at 32,768",
       "",
-      "its largest query, key and logit, without the affine block (linear in the lag by definition), grow less "
-      "than twofold from 256 tokens to the longest",
+      "the largest query, key and logit of the chart alone grow less than twofold from 256 tokens to the longest",
       {}};
-  const auto cone = results.find("light-cone");
-  if (cone == results.end()) return finding;
-  const double query = growth(cone->second, "largest_query"), key = growth(cone->second, "largest_key"),
-               logit = growth(cone->second, "largest_logit");
-  finding.here = fmt::format("at {} tokens against 256: queries {:.3g}, keys {:.3g}, logits {:.3g} times as large",
-                             cone->second.back().at("length").get<int64_t>(), query, key, logit);
-  if (const auto raw = results.find("jordan-scaled"); raw != results.end())
-    finding.here += fmt::format("; scaled Jordan's keys {:.3g}, logits {:.3g} times",
-                                growth(raw->second, "largest_key"), growth(raw->second, "largest_logit"));
-  finding.agrees = std::max({query, key, logit}) < 2;
+  const auto cone = growth_of(results, "light-cone");
+  if (!cone) return finding;
+  finding.here =
+      fmt::format("from 256 tokens to {}: {}", results.at("light-cone").back().at("length").dump(), cone->text());
+  if (const auto with_affine = growth_of(results, "light-cone+affine"))
+    finding.here += fmt::format("; with the affine block: {}", with_affine->text());
+  if (const auto raw = growth_of(results, "jordan-scaled"))
+    finding.here += fmt::format("; scaled Jordan: {}", raw->text());
+  finding.agrees = std::max({cone->query, cone->key, cone->logit}) < 2;
   return finding;
 }
 
@@ -151,14 +164,13 @@ Finding anchored_keys(const Results& results) {
                   "",
                   "from 256 tokens to the longest, the anchored keys grow less than twofold and the plain ones more",
                   {}};
-  const auto plain = results.find("jordan-exact"), anchored = results.find("jordan-anchored");
-  if (plain == results.end() || anchored == results.end()) return finding;
-  const double a = growth(anchored->second, "largest_key"), p = growth(plain->second, "largest_key");
+  const auto plain = growth_of(results, "jordan-exact"), anchored = growth_of(results, "jordan-anchored");
+  if (!plain || !anchored) return finding;
   finding.here = fmt::format(
-      "largest key: anchored {:.3g}, plain {:.3g} times as large; the logits of both are the "
-      "group's and grow {:.3g} times",
-      a, p, growth(plain->second, "largest_logit"));
-  finding.agrees = a < 2 && p > 2;
+      "largest key: anchored {:.3g}, plain {:.3g} times as large; the logits of both are the group's and grow {:.3g} "
+      "times",
+      anchored->key, plain->key, plain->logit);
+  finding.agrees = anchored->key < 2 && plain->key > 2;
   return finding;
 }
 
@@ -229,6 +241,28 @@ Section resolution_table(const json& rows) {
   return section;
 }
 
+// What a window's phase span is worth: hits against radians, every length and noise.
+Section span_against_retrieval(const json& rows) {
+  Plot plot{.title = "Phase span and retrieval",
+            .x_label = "phase span of the window (radians)",
+            .y_label = "share of hits",
+            .series = {}};
+  for (const double noise : {0.01, 0.03, 0.1})
+    for (const char* kind : {"raw", "light_cone"}) {
+      Series series{.label = fmt::format("{}, noise {}", kind, noise), .x = {}, .y = {}, .points = true};
+      for (const json& row : rows) {
+        if (row.at("noise") != noise) continue;
+        series.x.push_back(row.at(std::string("span_") + kind));
+        series.y.push_back(row.at(std::string("hits_") + kind));
+      }
+      plot.series.push_back(series);
+    }
+  return {.name = "span-retrieval",
+          .title = "Phase span against retrieval",
+          .text = "Each point is a window of 64 lags that ends at one length.",
+          .plot = plot};
+}
+
 Outcome outcome(const Plan&, const Results& results) {
   Outcome made;
   made.findings.push_back(bounded_scales(results));
@@ -241,7 +275,10 @@ Outcome outcome(const Plan&, const Results& results) {
   made.sections.push_back(scales_section(results, "largest_key", "Size of cached keys", "largest norm of a unit key"));
   made.sections.push_back(scales_section(results, "largest_logit", "Size of logits", "largest |logit|"));
   made.sections.push_back(scales_table(results));
-  if (resolved != results.end()) made.sections.push_back(resolution_table(resolved->second));
+  if (resolved != results.end()) {
+    made.sections.push_back(resolution_table(resolved->second));
+    made.sections.push_back(span_against_retrieval(resolved->second));
+  }
   return made;
 }
 

@@ -189,22 +189,10 @@ StudyCorpora study_corpora(const Plan& plan, const std::vector<std::string>& nam
   return corpora;
 }
 
-std::vector<const json*> results_of(const Results& results, const std::string& prefix) {
-  std::vector<const json*> found;
-  for (auto each = results.lower_bound(prefix + "/"); each != results.end() && each->first.starts_with(prefix + "/");
-       ++each)
-    found.push_back(&each->second);
-  return found;
-}
-
-double number_at(const json& object, const json::json_pointer& where) {
-  return object.contains(where) && object.at(where).is_number() ? object.at(where).get<double>() : std::nan("");
-}
-
 double at_length(const json& result, int64_t length, const char* what) {
   if (!result.at("evaluation").is_object()) return std::nan("");
   for (const json& row : result.at("evaluation").at("lengths"))
-    if (row.at("length") == length) return number_at(row, json::json_pointer(std::string("/") + what));
+    if (row.at("length") == length) return number_at(row, fmt::format("/{}", what));
   return std::nan("");
 }
 

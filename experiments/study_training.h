@@ -50,10 +50,6 @@ StudyCorpora study_corpora(const Plan& plan, const std::vector<std::string>& nam
 
 // ---- reading the results of pieces "VARIANT/CORPUS/seed-S" ----------------------------------------------------------
 
-// The results whose key starts with `prefix` + "/".
-std::vector<const nlohmann::json*> results_of(const Results& results, const std::string& prefix);
-// A number that is not there, or was not finite, is NaN.
-double number_at(const nlohmann::json& object, const nlohmann::json::json_pointer& where);
 // The evaluation's number `what` at a length; NaN where it was not evaluated.
 double at_length(const nlohmann::json& result, int64_t length, const char* what = "nats_per_token");
 Sample over_seeds(const Results& results, const std::string& prefix, int64_t length,

@@ -27,7 +27,8 @@ TEST(Experiments, ListNamesWhatExists) {
     EXPECT_FALSE(each.at("question").get<std::string>().empty());
     EXPECT_FALSE(each.at("paper").get<std::string>().empty());
   }
-  for (const char* name : {"closure", "stability", "fixed-kernel", "adaptive-sector"})
+  for (const char* name :
+       {"closure", "stability", "fixed-kernel", "adaptive-sector", "byte-lm", "music", "synthetic-tasks"})
     EXPECT_TRUE(names.contains(name)) << name;
 }
 

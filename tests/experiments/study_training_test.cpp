@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "experiments/study_training.h"
+#include "experiments/study_sectors.h"
 #include "tests/experiments/program.h"
 
 namespace sextant::test {
@@ -116,6 +116,81 @@ TEST(TrainingStudies, ReadingResults) {
   EXPECT_EQ(study::over_seeds(results, "rope/a", 64).mean, 3);
   EXPECT_EQ(study::over_seeds(results, "rope/a", 128).count, 0);
   EXPECT_EQ(study::lengths_of(results), std::vector<int64_t>{64});
+}
+
+json row(const char* sector, int order, double mass, double left_out) {
+  return {{"sector", sector}, {"order", order}, {"mass", mass}, {"leave_one_out_nats_per_token", left_out}};
+}
+
+TEST(TrainingStudies, SharesAndNeedOfComponents) {
+  const auto run = [](double slope) {
+    return json{{"sectors", {row("FJ", 0, 1, 0.1), row("FJ", 1, 2, -0.2), row("affine", 1, slope, 0.05)}}};
+  };
+  const study::Results results = {{"pj/a/seed-1", run(1)}, {"pj/a/seed-2", run(5)}};
+  EXPECT_DOUBLE_EQ(study::share_in(run(1).at("sectors"), "mass", study::high_order), 0.5);
+  const study::Sample share = study::share_over_seeds(results, "pj/a", "mass", study::high_order);
+  EXPECT_DOUBLE_EQ(share.mean, (2.0 / 4 + 2.0 / 8) / 2);
+  EXPECT_EQ(share.count, 2);
+  EXPECT_TRUE(std::isnan(study::share_in(json::array(), "mass", study::high_order)));
+  const study::Needed most = study::most_needed(results, "pj/a");
+  EXPECT_EQ(most.component, "FJ 0");
+  EXPECT_DOUBLE_EQ(most.change, 0.1);
+  study::Finding finding;
+  study::for_each_corpus(results, "pj", finding, [](const std::string& prefix) { return study::Seen{prefix, false}; });
+  EXPECT_EQ(finding.here, "a: pj/a");
+  EXPECT_EQ(finding.agrees, false);
+  study::for_each_corpus(results, "other", finding = {}, [](const std::string&) { return study::Seen{"", true}; });
+  EXPECT_FALSE(finding.agrees.has_value()) << "without a run nothing can be told";
+}
+
+TEST(TrainingStudies, RankingLeavesOutWhatDiverged) {
+  const auto with_loss = [](json loss) {
+    return json{{"evaluation", {{"lengths", {{{"length", 64}, {"nats_per_token", std::move(loss)}}}}}}};
+  };
+  const study::Results results = {{"rope/a/seed-1", with_loss(3.0)},
+                                  {"alibi/a/seed-1", with_loss(2.0)},
+                                  {"none/a/seed-1", {{"evaluation", nullptr}, {"diverged", "step 3"}}},
+                                  {"alibi/b/seed-1", with_loss(9.0)}};
+  const auto all = study::ranking(results, "a", 64);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_STREQ(all[0].variant->name, "alibi");
+  EXPECT_STREQ(all[1].variant->name, "rope");
+}
+
+// The whole of each study that trains, at scale smoke, on one small file: every table, plot and finding is made.
+TEST(TrainingStudies, SmokeMakesTheWholePage) {
+  const Folder folder;
+  const std::string data = folder.write("text.txt", sample_text(20000));
+  for (const char* name : {"byte-lm", "music"}) {
+    const std::string out = folder.path(name);
+    const ProgramRun run = sextant({"experiment", name, "--data", data, "--out", out, "--json", "--quiet"});
+    ASSERT_EQ(run.status, 0) << run.err;
+    const json answer = json::parse(run.out);
+    EXPECT_EQ(answer.at("worked"), 13);
+    EXPECT_GE(answer.at("findings").size(), 3u);
+    for (const json& finding : answer.at("findings")) {
+      EXPECT_FALSE(finding.at("here").get<std::string>().empty()) << finding.dump();
+      EXPECT_TRUE(finding.at("agrees").is_null()) << "thirty steps are no evidence";
+    }
+    const std::string page = read_file(out + "/report.html");
+    for (const char* part : {"Loss by context length: text", "Sector mass by corpus and layer", "Kernels learned"})
+      EXPECT_NE(page.find(part), std::string::npos) << part;
+    EXPECT_NE(page.find("<b>"), std::string::npos) << "the best is marked";
+    EXPECT_NE(read_file(out + "/report.md").find("| pj-bias-all | 1 |"), std::string::npos);
+    EXPECT_NE(read_file(out + "/report-mass-by-layer-plot.csv").find("FJ 0,text 1,"), std::string::npos);
+  }
+}
+
+// The exact solution of a task is in the span of its own strategy: some steps bring it well below the start.
+TEST(TrainingStudies, SyntheticTasksLearnAndReport) {
+  const Folder folder;
+  const ProgramRun run = sextant(
+      {"experiment", "synthetic-tasks", "--only", "affine/affine/", "--out", folder.path("out"), "--json", "--quiet"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const json result = json::parse(read_file(folder.path("out/results/affine/affine/seed-1.json"))).at("result");
+  EXPECT_GT(result.at("excess").get<double>(), 0) << "nothing is better than Bayes";
+  EXPECT_EQ(result.at("sectors").size(), 2u);
+  EXPECT_EQ(result.at("kernel").at(0).size(), 128u);
 }
 
 }  // namespace
