@@ -59,7 +59,7 @@ LengthResult evaluate_length(Transformer& model, const Corpus& corpus, const Eva
   double squares = 0;
   int64_t count = 0;
   for (const int64_t offset : evaluation_offsets(corpus, options.split, length, result.windows)) {
-    Interrupt::check();
+    if (options.interruptible) Interrupt::check();
     const WindowLoss loss = window_loss(model, tape, corpus, options, offset, tokens);
     ++count;
     const double difference = loss.all - result.nats;

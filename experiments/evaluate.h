@@ -21,8 +21,9 @@ struct EvaluateOptions {
   int64_t windows = 8;           // windows averaged over at each length, evenly spaced over the split
   int64_t tokens = 0;            // more windows where a length would otherwise be measured on fewer tokens than this
   Split split = Split::validation;
-  int64_t piece = 1024;  // tokens a call: bounds the memory of activations
-  bool sectors = true;   // also the sector diagnostics, where the strategy has sectors
+  int64_t piece = 1024;        // tokens a call: bounds the memory of activations
+  bool sectors = true;         // also the sector diagnostics, where the strategy has sectors
+  bool interruptible = false;  // throw Interrupted on a signal, where the caller has an Interrupt
 };
 
 struct LengthResult {
@@ -53,7 +54,7 @@ struct Evaluation {
 };
 
 // Throws Error when the split has no window of one of the lengths (naming both numbers), or when its vocabulary is not
-// the model's; Interrupted on a signal, where the caller has an Interrupt.
+// the model's.
 Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, Progress& progress);
 
 nlohmann::json to_json(const Evaluation& evaluation);

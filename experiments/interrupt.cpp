@@ -12,6 +12,7 @@ Interrupt::Interrupt() {
 }
 
 Interrupt::~Interrupt() {
+  received_ = 0;
   ::sigaction(SIGINT, &before_int_, nullptr);
   ::sigaction(SIGTERM, &before_term_, nullptr);
 }

@@ -1,5 +1,5 @@
 // SIGINT and SIGTERM as a flag to be looked at between steps, so that work can be finished and saved. A second signal
-// kills as usual.
+// kills as usual. Who has one passes on what came before it is gone.
 #pragma once
 
 #include <csignal>

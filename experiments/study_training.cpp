@@ -87,7 +87,8 @@ void evaluate_into(json& result, Trainer& trainer, const Training& training, Pro
                           .windows = training.windows,
                           .tokens = training.tokens,
                           .split = held_out_split(corpus),
-                          .sectors = false};
+                          .sectors = false,
+                          .interruptible = true};
   for (const int64_t length : training.lengths)
     if (corpus.size(options.split) > length) options.lengths.push_back(length);
   Evaluation evaluation = evaluate(model, corpus, options, progress);
@@ -108,7 +109,7 @@ json work_off(const Training& training, const Workplace& place) {
   try {
     Progress progress(*place.progress, 0, training_share);
     const TrainResult trained = trainer->train(progress);
-    if (!trained.finished) throw Interrupted(trained.signal);
+    if (trained.signal != 0) throw Interrupted(trained.signal);
   } catch (const Error& error) {
     if (error.status() != Status::check_failed) throw;
     result["diverged"] = error.what();  // a result: the other pieces go on
