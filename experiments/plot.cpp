@@ -61,7 +61,9 @@ std::string bars(const Plot& plot) {
                                  plot.stacked ? "rowstacked" : "clustered gap 1");
   text += "set boxwidth 0.85 relative\nset xtics rotate by -35 scale 0\n$data << EOD\n";
   for (size_t i = 0; i < plot.categories.size(); ++i) {
-    text += fmt::format("\"{}\"", plot.categories[i]);
+    std::string category = plot.categories[i];
+    std::ranges::replace(category, '"', '\'');  // ends a string in gnuplot's data
+    text += fmt::format("\"{}\"", category);
     for (const Series& series : plot.series)
       text += std::isfinite(series.y[i]) ? fmt::format(" {}", series.y[i]) : " 0";
     text += "\n";
