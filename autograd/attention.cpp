@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "autograd/elementwise.h"
+#include "autograd/formula.h"
 #include "autograd/gradient_check.h"
 #include "autograd/products.h"
 #include "autograd/reductions.h"
@@ -36,6 +37,9 @@ Sink wanted(Variable x) {
 
 }  // namespace
 
+FORMULA("attention", "S_ij = c <q_i, k_j> + b(i - j) + F_i - F_j for j <= i,  P = softmax(S),  o = P v",
+        "dv = P^T do,  dP = do v^T,  dS = P (dP - <do, o>),  dq = c dS k,  dk = c dS^T q,  db(d) = sum over i - j = d "
+        "of dS,  dF = row sums of dS - column sums");
 Variable attention(const AttentionArguments& arguments) {
   check(arguments);
   Tape& tape = arguments.q.tape();

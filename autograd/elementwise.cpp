@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autograd/formula.h"
 #include "autograd/gradient_check.h"
 #include "core/error.h"
 #include "core/parallel.h"
@@ -142,96 +143,115 @@ T stable_softplus(T x) {
 
 }  // namespace
 
+FORMULA("add", "y = a + b", "da = dy,  db = dy (summed over what was broadcast)");
 Variable add(Variable a, Variable b) {
   return binary(
       "add", a, b, [](auto x, auto y) { return x + y; }, [](auto, auto, auto d) { return d; },
       [](auto, auto, auto d) { return d; });
 }
+FORMULA("subtract", "y = a - b", "da = dy,  db = -dy (summed over what was broadcast)");
 Variable subtract(Variable a, Variable b) {
   return binary(
       "subtract", a, b, [](auto x, auto y) { return x - y; }, [](auto, auto, auto d) { return d; },
       [](auto, auto, auto d) { return -d; });
 }
+FORMULA("multiply", "y = a b", "da = dy b,  db = dy a (summed over what was broadcast)");
 Variable multiply(Variable a, Variable b) {
   return binary(
       "multiply", a, b, [](auto x, auto y) { return x * y; }, [](auto, auto y, auto d) { return d * y; },
       [](auto x, auto, auto d) { return d * x; });
 }
+FORMULA("divide", "y = a / b", "da = dy / b,  db = -dy a / b^2 (summed over what was broadcast)");
 Variable divide(Variable a, Variable b) {
   return binary(
       "divide", a, b, [](auto x, auto y) { return x / y; }, [](auto, auto y, auto d) { return d / y; },
       [](auto x, auto y, auto d) { return -d * x / (y * y); });
 }
+FORMULA("scale", "y = c x", "dx = c dy");
 Variable scale(Variable x, double factor) {
   return unary(
       "scale", x, [factor](auto v) { return static_cast<decltype(v)>(factor) * v; },
       [factor](auto v, auto, auto d) { return static_cast<decltype(v)>(factor) * d; });
 }
+FORMULA("shift", "y = x + c", "dx = dy");
 Variable shift(Variable x, double offset) {
   return unary(
       "shift", x, [offset](auto v) { return v + static_cast<decltype(v)>(offset); },
       [](auto, auto, auto d) { return d; });
 }
+FORMULA("negate", "y = -x", "dx = -dy");
 Variable negate(Variable x) {
   return unary(
       "negate", x, [](auto v) { return -v; }, [](auto, auto, auto d) { return -d; });
 }
+FORMULA("reciprocal", "y = 1 / x", "dx = -dy y^2");
 Variable reciprocal(Variable x) {
   return unary(
       "reciprocal", x, [](auto v) { return 1 / v; }, [](auto, auto y, auto d) { return -d * y * y; });
 }
+FORMULA("square", "y = x^2", "dx = 2 x dy");
 Variable square(Variable x) {
   return unary(
       "square", x, [](auto v) { return v * v; }, [](auto v, auto, auto d) { return 2 * v * d; });
 }
+FORMULA("sqrt", "y = sqrt(x)", "dx = dy / (2 y)");
 Variable sqrt(Variable x) {
   return unary(
       "sqrt", x, [](auto v) { return std::sqrt(v); }, [](auto, auto y, auto d) { return d / (2 * y); });
 }
+FORMULA("exp", "y = e^x", "dx = dy y");
 Variable exp(Variable x) {
   return unary(
       "exp", x, [](auto v) { return std::exp(v); }, [](auto, auto y, auto d) { return d * y; });
 }
+FORMULA("log", "y = log x", "dx = dy / x");
 Variable log(Variable x) {
   return unary(
       "log", x, [](auto v) { return std::log(v); }, [](auto v, auto, auto d) { return d / v; });
 }
+FORMULA("sin", "y = sin x", "dx = dy cos x");
 Variable sin(Variable x) {
   return unary(
       "sin", x, [](auto v) { return std::sin(v); }, [](auto v, auto, auto d) { return d * std::cos(v); });
 }
+FORMULA("cos", "y = cos x", "dx = -dy sin x");
 Variable cos(Variable x) {
   return unary(
       "cos", x, [](auto v) { return std::cos(v); }, [](auto v, auto, auto d) { return -d * std::sin(v); });
 }
+FORMULA("tanh", "y = tanh x", "dx = dy (1 - y^2)");
 Variable tanh(Variable x) {
   return unary(
       "tanh", x, [](auto v) { return std::tanh(v); }, [](auto, auto y, auto d) { return d * (1 - y * y); });
 }
+FORMULA("asinh", "y = asinh x", "dx = dy / sqrt(1 + x^2)");
 Variable asinh(Variable x) {
   return unary(
       "asinh", x, [](auto v) { return std::asinh(v); },
       [](auto v, auto, auto d) { return d / std::hypot(decltype(v){1}, v); });
 }
+FORMULA("sigmoid", "y = 1 / (1 + e^-x)", "dx = dy y (1 - y)");
 Variable sigmoid(Variable x) {
   // sigmoid' = y (1 - y), with 1 - y taken as sigmoid(-x), which keeps its digits when y is close to 1
   return unary(
       "sigmoid", x, [](auto v) { return stable_sigmoid(v); },
       [](auto v, auto y, auto d) { return d * y * stable_sigmoid(-v); });
 }
+FORMULA("log_sigmoid", "y = -log(1 + e^-x)", "dx = dy sigmoid(-x)");
 Variable log_sigmoid(Variable x) {
   return unary(
       "log_sigmoid", x, [](auto v) { return -stable_softplus(-v); },
       [](auto v, auto, auto d) { return d * stable_sigmoid(-v); });
 }
+FORMULA("softplus", "y = log(1 + e^x)", "dx = dy sigmoid(x)");
 Variable softplus(Variable x) {
   return unary(
       "softplus", x, [](auto v) { return stable_softplus(v); },
       [](auto v, auto, auto d) { return d * stable_sigmoid(v); });
 }
 
-// y = 0.5 x (1 + tanh u),  u = sqrt(2/pi) (x + 0.044715 x^3)
-// dx = dy * ( 0.5 (1 + tanh u) + 0.5 x (1 - tanh^2 u) u' )
+FORMULA("gelu", "y = 0.5 x (1 + tanh u),  u = sqrt(2/pi) (x + 0.044715 x^3)",
+        "dx = dy ( 0.5 (1 + tanh u) + 0.5 x (1 - tanh^2 u) u' )");
 Variable gelu(Variable x) {
   const Tensor input = contiguous(x.tape().arena(), x.value());
   const Tensor y = x.tape().empty(x.shape(), x.dtype());

@@ -60,8 +60,9 @@ class ContributionList : public Tape::Witness {
   std::vector<std::pair<std::string, int>> all_;
 };
 
-// f(x) with each input used once more, as <weights, f(x)> + sum(x): then every input has a gradient already when f
-// contributes, and an operation that overwrites where it should add is wrong. Its gradients are those of f plus 1.
-TapeFunction with_inputs_used_again(const TapeFunction& function);
+// f(x) together with every value on its tape, inputs included, in one long row: then whatever an operation reads has a
+// gradient already when the operation contributes, and one that overwrites where it should add is wrong. Values that
+// are not finite (masks) are left out.
+TapeFunction with_every_value_used_again(const TapeFunction& function);
 
 }  // namespace sextant

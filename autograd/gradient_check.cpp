@@ -152,6 +152,8 @@ GradientCheck check_gradients(const TapeFunction& function, std::span<const Tens
       x.set_flat(entry, value);
       const double error = error_of(analytic, difference, largest);
       ++result.entries;
+      result.unconfirmed += difference.rounding > 1e-3 * std::max(std::abs(analytic), std::abs(difference.numeric)) &&
+                            (analytic != 0 || difference.numeric != 0);
       if (result.input < 0 || error > result.worst_error) {
         result.worst_error = error;
         result.input = static_cast<int>(i);
@@ -210,6 +212,113 @@ GradientCheck check_directional(const TapeFunction& function, std::span<const Te
       result.index = direction;
       result.analytic = analytic;
       result.numeric = difference.numeric;
+    }
+  }
+  return result;
+}
+
+namespace {
+
+// Moves the value of one node, as it is recorded, along a direction: entry by entry a random share of its own size.
+class Nudge : public Tape::Witness {
+ public:
+  Nudge(int node, uint64_t seed) : node_(node), direction_(seed, "nudge") {}
+
+  void recorded(const char*, int node, const Tensor& value) override {
+    if (node == node_) move(value);
+  }
+  void move(const Tensor& value) {
+    moved = true;
+    double largest = 0;
+    for (int64_t i = 0; i < value.elements(); ++i) largest = std::max(largest, std::abs(value.flat(i)));
+    for (int64_t i = 0; i < value.elements(); ++i) {
+      const double x = value.flat(i), size = std::max({std::abs(x), 1e-2 * largest, 1e-8});
+      const double along = (2 * direction_.uniform(static_cast<uint64_t>(i)) - 1) * size;
+      if (gradient.defined()) {
+        const double term = gradient.flat(i) * along;
+        analytic += term;
+        squares += term * term;
+      }
+      value.set_flat(i, x + offset * along);
+    }
+  }
+
+  double offset = 0;
+  bool moved = false;
+  Tensor gradient;                   // when defined, the next move adds up:
+  double analytic = 0, squares = 0;  // <gradient, direction>, and the squares of its terms
+
+ private:
+  int node_;
+  Random direction_;
+};
+
+Evaluation evaluate_nudged(const TapeFunction& function, std::span<const Tensor> inputs, int node, Nudge& nudge,
+                           Arena& scratch, uint64_t seed) {
+  scratch.reset();
+  const std::vector<Tensor> point = copies(inputs, scratch);
+  if (node < static_cast<int>(point.size())) nudge.move(point[static_cast<size_t>(node)]);
+  return evaluate([&](Tape& tape, std::span<const Variable> x) { return tape.set_witness(&nudge), function(tape, x); },
+                  point, scratch, seed, false);
+}
+
+// The rows that read `node`, and those that read views of it.
+void add_contributors(const std::vector<Tape::Row>& rows, const std::vector<bool>& views, int node,
+                      WrongGradient& result) {
+  for (const int reader : rows[static_cast<size_t>(node)].readers) {
+    const Tape::Row& row = rows[static_cast<size_t>(reader)];
+    const auto place = static_cast<int>(std::ranges::find(row.inputs, node) - row.inputs.begin());
+    const std::pair entry(row.name, place);
+    if (std::ranges::find(result.contributors, entry) == result.contributors.end())
+      result.contributors.push_back(entry);
+    if (views[static_cast<size_t>(reader)]) add_contributors(rows, views, reader, result);
+  }
+}
+
+}  // namespace
+
+WrongGradient nearest_wrong_gradient(const TapeFunction& function, std::span<const Tensor> inputs, double tolerance,
+                                     Tape::Witness* spoiler, uint64_t seed) {
+  require_f64(inputs);
+  Arena arena, scratch;
+  const std::vector<Tensor> point = copies(inputs, arena);
+  Tape tape;
+  tape.set_witness(spoiler);
+  std::vector<Variable> variables;
+  for (const Tensor& input : point) variables.push_back(tape.variable(input));
+  const Variable output = function(tape, variables);
+  WrongGradient result;
+  if (!output.needs_gradient()) return result;
+  tape.backward(output, output_weights(tape.arena(), output.shape(), output.dtype(), seed));
+  const std::vector<Tape::Row> rows = tape.rows();
+  std::vector<bool> views(rows.size(), false);
+  for (int node = output.index() - 1; node >= 0; --node) {
+    if (!tape.at(node).needs_gradient() || tape.at(node).dtype() != DType::f64) continue;
+    for (uint64_t direction = 0; direction < 2; ++direction) {
+      Nudge nudge(node, seed + direction);
+      nudge.gradient = tape.at(node).gradient();
+      evaluate_nudged(function, point, node, nudge, scratch, seed);  // once without moving, for <gradient, direction>
+      views[static_cast<size_t>(node)] = !nudge.moved;
+      if (!nudge.moved) break;
+      nudge.gradient = {};
+      const auto f = [&](double offset) {
+        nudge.offset = offset;
+        return evaluate_nudged(function, point, node, nudge, scratch, seed);
+      };
+      double error = INFINITY;
+      Difference difference{};
+      for (double h = 1e-3; h > 1e-6 && error > 1e-9; h /= 16) {
+        const Difference next = central_difference(f, h);
+        const double smaller = error_of(nudge.analytic, next, std::sqrt(nudge.squares));
+        if (smaller < error) error = smaller, difference = next;
+      }
+      // Exactly nothing came of moving it: whoever reads this node has its numbers from elsewhere, too.
+      if (error <= tolerance || (difference.numeric == 0 && nudge.analytic != 0)) continue;
+      result.node = node;
+      result.analytic = nudge.analytic;
+      result.numeric = difference.numeric;
+      add_contributors(rows, views, node, result);
+      return result;
     }
   }
   return result;

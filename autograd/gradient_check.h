@@ -20,6 +20,10 @@ struct GradientCheck {
   double analytic = 0, numeric = 0;
   bool repeatable = true;  // two backward passes gave the same bits
   int64_t entries = 0;     // how many were compared
+  // Of these, how many have a derivative of which rounding leaves the numeric side not even three digits (it is far
+  // smaller than the function's values over the step: saturation, cancellation). There the check bounds the gradient's
+  // size and says nothing about its digits.
+  int64_t unconfirmed = 0;
   std::string text() const;
 };
 
@@ -37,6 +41,20 @@ GradientCheck check_gradients(const TapeFunction& function, std::span<const Tens
 // The same along `directions` random directions of all inputs together: for large shapes.
 GradientCheck check_directional(const TapeFunction& function, std::span<const Tensor> inputs, int directions,
                                 uint64_t seed = 1);
+
+// Where a wrong gradient comes from: of all nodes on the function's tape, values in between included, the one nearest
+// to the output whose gradient disagrees with central differences along random directions. What it contributes to
+// further back is then wrong by inheritance; what made it wrong is one of the operations that read it.
+struct WrongGradient {
+  int node = -1;                     // -1: none
+  double analytic = 0, numeric = 0;  // along the direction in which they disagree
+  // The operations that contributed to it, each with which of its inputs it is. A view cannot be told from the memory
+  // it looks at: operations that read views of it are among them.
+  std::vector<std::pair<std::string, int>> contributors;
+};
+// `spoiler`, if any, watches the backward (autograd/fault.h).
+WrongGradient nearest_wrong_gradient(const TapeFunction& function, std::span<const Tensor> inputs, double tolerance,
+                                     Tape::Witness* spoiler = nullptr, uint64_t seed = 1);
 
 // Largest |a - b| / max(1, |a|, |b|) over the values and the gradients of two functions that should be the same.
 double worst_difference(const TapeFunction& a, const TapeFunction& b, std::span<const Tensor> inputs,
@@ -57,6 +75,9 @@ struct AuditCase {
   TapeFunction function_f32 = {};
   std::vector<int> inputs_f64 = {};
   std::vector<std::string> input_names = {};  // for reports; "input 0", ... where there are none
+  // The differences' step, where one chosen from the entries' size would not do; then there is no check along random
+  // directions.
+  double step = 0;
 };
 
 struct AuditEntry {

@@ -1,15 +1,17 @@
 #include "autograd/normalization.h"
 
 #include "autograd/elementwise.h"
+#include "autograd/formula.h"
 #include "autograd/gradient_check.h"
 #include "autograd/reductions.h"
 #include "core/error.h"
 
 namespace sextant {
 
-// y = n gain + bias,  n = (s - mean) rstd,  rstd = 1 / sqrt(variance + epsilon),  s = x + residual
-// With g = dy gain:  ds = rstd (g - mean(g) - n mean(g n)) + what reached s itself,  dgain = sum dy n,  dbias = sum dy;
-// dx = dresidual = ds
+FORMULA("layer_norm", "y = n gain + bias,  n = (x - mean) rstd,  rstd = 1 / sqrt(variance + epsilon)",
+        "with g = dy gain:  dx = rstd (g - mean(g) - n mean(g n)),  dgain = sum dy n,  dbias = sum dy");
+FORMULA("add_layer_norm", "s = x + residual,  y = layer_norm(s)",
+        "ds as in layer_norm, plus what reached s itself;  dx = dresidual = ds");
 std::array<Variable, 2> add_layer_norm(Variable x, Variable residual, Variable gain, Variable bias, double epsilon) {
   Tape& tape = x.tape();
   const int64_t width = x.shape().rank() ? x.size(-1) : 0;

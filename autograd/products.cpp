@@ -1,13 +1,14 @@
 #include "autograd/products.h"
 
 #include "autograd/elementwise.h"
+#include "autograd/formula.h"
 #include "autograd/gradient_check.h"
 #include "autograd/shaping.h"
 #include "core/error.h"
 
 namespace sextant {
 
-// c = a b;  da = dc b^T,  db = a^T dc
+FORMULA("matmul", "c = a b", "da = dc b^T,  db = a^T dc");
 Variable matmul(Variable a, Variable b) {
   const int rank = a.value().rank();
   require(rank >= 2 && b.value().rank() == rank && a.size(-1) == b.size(-2) && a.dtype() == b.dtype(),
@@ -73,7 +74,7 @@ Tensor value_or_none(Variable x) {
 
 }  // namespace
 
-// y = x W^T + bias;  dx = dy W,  dW = dy^T x,  dbias = sum over rows of dy
+FORMULA("linear", "y = x W^T + bias", "dx = dy W,  dW = dy^T x,  dbias = sum over rows of dy");
 Variable linear(Variable x, Variable weight, Variable bias) {
   const LinearShape shape = linear_shape(x, weight, bias);
   Tape& tape = x.tape();
@@ -94,7 +95,8 @@ Variable linear_composed(Variable x, Variable weight, Variable bias) {
   return reshape(bias.defined() ? add(product, bias) : product, shape.output);
 }
 
-// a = gelu(u), u = x W^T + bias;  du = da gelu'(u), then as linear. Keeps u.
+FORMULA("linear_gelu", "a = gelu(u),  u = x W^T + bias",
+        "du = da gelu'(u);  dx = du W,  dW = du^T x,  dbias = sum over rows of du");
 Variable linear_gelu(Variable x, Variable weight, Variable bias) {
   const LinearShape shape = linear_shape(x, weight, bias);
   Tape& tape = x.tape();

@@ -1,13 +1,14 @@
 #include "autograd/reductions.h"
 
 #include "autograd/elementwise.h"
+#include "autograd/formula.h"
 #include "autograd/gradient_check.h"
 #include "autograd/shaping.h"
 #include "core/error.h"
 
 namespace sextant {
 
-// y = sum of all x;  dx = dy everywhere
+FORMULA("sum", "y = sum of all x", "dx = dy everywhere");
 Variable sum(Variable x) {
   const Tensor y = x.tape().empty({}, x.dtype());
   double total = 0;
@@ -21,7 +22,7 @@ Variable mean(Variable x) {
   return scale(sum(x), 1.0 / static_cast<double>(std::max<int64_t>(1, x.value().elements())));
 }
 
-// y[.., ..] = sum over s of x[.., s, ..];  dx[.., s, ..] = dy[.., ..] for every s
+FORMULA("sum_dim", "y[.., ..] = sum over s of x[.., s, ..]", "dx[.., s, ..] = dy[.., ..] for every s");
 Variable sum(Variable x, int dim, bool keep) {
   if (dim < 0) dim += x.value().rank();
   require(dim >= 0 && dim < x.value().rank(), "sum over dimension {} of a tensor of shape {}", dim, x.shape().text());
@@ -56,7 +57,7 @@ Variable mean(Variable x, int dim, bool keep) {
   return scale(sum(x, dim, keep), 1.0 / static_cast<double>(std::max<int64_t>(1, x.size(dim))));
 }
 
-// y[t] = initial + sum_{s <= t} x[s];  dx[s] = sum_{t >= s} dy[t]
+FORMULA("cumulative_sum", "y[t] = initial + sum_{s <= t} x[s], in double", "dx[s] = sum_{t >= s} dy[t]");
 Variable cumulative_sum(Variable x, int dim, const Tensor& initial) {
   if (dim < 0) dim += x.value().rank();
   require(dim >= 0 && dim < x.value().rank(), "cumulative_sum over dimension {} of a tensor of shape {}", dim,

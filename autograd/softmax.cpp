@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "autograd/elementwise.h"
+#include "autograd/formula.h"
 #include "autograd/gradient_check.h"
 #include "autograd/reductions.h"
 #include "autograd/shaping.h"
@@ -11,7 +12,7 @@
 
 namespace sextant {
 
-// y_i = e^{x_i - max} / sum_k e^{x_k - max};  dx = y (dy - <dy, y>)
+FORMULA("softmax", "y_i = e^{x_i - max} / sum_k e^{x_k - max}, row by row", "dx = y (dy - <dy, y>)");
 Variable softmax(Variable x) {
   require(x.value().rank() >= 1, "softmax of a scalar");
   Tape& tape = x.tape();
@@ -51,7 +52,8 @@ Variable softmax(Variable x) {
   });
 }
 
-// loss = mean over counted rows of logsumexp(x) - x[target];  dx = dloss (softmax(x) - onehot(target)) / counted rows
+FORMULA("cross_entropy", "loss = mean over counted rows of logsumexp(x) - x[target]",
+        "dx = dloss (softmax(x) - onehot(target)) / counted rows");
 Variable cross_entropy(Variable logits, std::span<const int32_t> targets) {
   Tape& tape = logits.tape();
   const int64_t rows = logits.shape().rows(), vocabulary = logits.size(-1);

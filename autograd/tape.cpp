@@ -99,6 +99,8 @@ int Tape::append(const char* name, std::initializer_list<Variable> inputs, std::
       mark_ = now;
     }
   }
+  for (size_t i = 0; witness_ != nullptr && first.inputs > 0 && i < outputs.size(); ++i)
+    if (!is_view(node(index + static_cast<int>(i)))) witness_->recorded(name, index + static_cast<int>(i), outputs[i]);
   return index;
 }
 
@@ -248,6 +250,23 @@ void Tape::tell_witness(const Node& operation, std::span<const Tensor> before) {
   }
 }
 
+// Whether an output's memory is that of one of its operation's inputs.
+bool Tape::is_view(const Node& output) const {
+  const auto range = [](const Tensor& x) {
+    int64_t last = 0;
+    for (int dim = 0; dim < x.rank(); ++dim) last += (std::max<int64_t>(1, x.size(dim)) - 1) * x.stride(dim);
+    const char* begin =
+        dispatch(x.dtype(), [&](auto type) { return reinterpret_cast<const char*>(x.data<decltype(type)>()); });
+    return std::pair(begin, begin + (last + 1) * static_cast<int64_t>(size_of(x.dtype())));
+  };
+  const auto [begin, end] = range(output.value);
+  for (int i = 0; i < output.inputs; ++i) {
+    const auto [input_begin, input_end] = range(node(inputs_[static_cast<size_t>(output.first_input + i)]).value);
+    if (begin < input_end && input_begin < end) return true;
+  }
+  return false;
+}
+
 void Tape::reset() {
   nodes_.clear();
   inputs_.clear();
@@ -284,24 +303,33 @@ std::vector<Tape::Row> Tape::rows() const {
   for (size_t index = 0; index < nodes_.size(); ++index) {
     const Node& row = nodes_[index];
     const auto begin = inputs_.begin() + row.first_input;
-    table.push_back({static_cast<int>(index), row.name, row.value.shape().text(),
-                     std::vector<int>(begin, begin + row.inputs), row.value.bytes(), row.saved_bytes,
+    table.push_back({static_cast<int>(index),
+                     row.name,
+                     row.value.shape().text(),
+                     std::vector<int>(begin, begin + row.inputs),
+                     {},
+                     row.value.bytes(),
+                     row.saved_bytes,
                      row.gradient.defined() ? std::sqrt(sum_of_squares(row.gradient)) : -1.0});
+    for (const int input : table.back().inputs) {
+      std::vector<int>& readers = table[static_cast<size_t>(input)].readers;
+      if (readers.empty() || readers.back() != static_cast<int>(index)) readers.push_back(static_cast<int>(index));
+    }
   }
   return table;
 }
 
 std::string Tape::text() const {
   fmt::memory_buffer out;
-  fmt::format_to(std::back_inserter(out), "{:>5}  {:<36} {:<22} {:>12} {:>12}  {:<16} {:>12}\n", "node", "operation",
-                 "shape", "bytes", "saved bytes", "inputs", "|gradient|");
+  const auto line = [&](const auto&... cells) {
+    fmt::format_to(std::back_inserter(out), "{:>5}  {:<34} {:<18} {:>10} {:>8}  {:<12} {:<12} {:>11}\n", cells...);
+  };
+  line("node", "operation", "shape", "bytes", "saved", "inputs", "read by", "|gradient|");
   size_t bytes = 0, saved = 0;
   for (const Row& row : rows()) {
-    std::string inputs;
-    for (int input : row.inputs) inputs += (inputs.empty() ? "" : " ") + std::to_string(input);
-    fmt::format_to(std::back_inserter(out), "{:>5}  {:<36} {:<22} {:>12} {:>12}  {:<16} {:>12}\n", row.index, row.name,
-                   row.shape, row.bytes, row.saved_bytes, inputs,
-                   row.gradient_norm < 0 ? "-" : fmt::format("{:.6g}", row.gradient_norm));
+    line(row.index, row.name, row.shape, row.bytes, row.saved_bytes, fmt::format("{}", fmt::join(row.inputs, " ")),
+         fmt::format("{}", fmt::join(row.readers, " ")),
+         row.gradient_norm < 0 ? "-" : fmt::format("{:.6g}", row.gradient_norm));
     bytes += row.bytes;
     saved += row.saved_bytes;
   }

@@ -126,14 +126,27 @@ class Tape {
   // Forgets everything of the step and takes its memory back.
   void reset();
 
-  // For tests that plant wrong gradients (autograd/fault.h): called in backward for each input of each operation whose
-  // backward has just run. null: nobody.
+  // The node of that number, as rows() counts them.
+  Variable at(int index) {
+    assert(index >= 0 && index < size());
+    return {this, index};
+  }
+
+  // For checks that look on and interfere (autograd/fault.h, autograd/rounding.h). null: nobody.
   class Witness {
    public:
     virtual ~Witness() = default;
-    // `input` counts the operation's defined inputs from 0; `before` is the input's gradient without this operation's
-    // contribution (undefined: none), `gradient` with it; what is written there counts.
-    virtual void contributed(const char* operation, int input, const Tensor& before, const Tensor& gradient) = 0;
+    // An operation has been recorded: once for each of its outputs that has memory of its own (a view of an input has
+    // not). What is written into `value` counts.
+    virtual void recorded(const char* operation, int node, const Tensor& value) {
+      (void)operation, (void)node, (void)value;
+    }
+    // The backward of an operation has run: once for each of its inputs that has a gradient. `input` counts the
+    // operation's defined inputs from 0; `before` is the input's gradient without this operation's contribution
+    // (undefined: none), `gradient` with it; what is written there counts.
+    virtual void contributed(const char* operation, int input, const Tensor& before, const Tensor& gradient) {
+      (void)operation, (void)input, (void)before, (void)gradient;
+    }
   };
   void set_witness(Witness* witness) { witness_ = witness; }
 
@@ -149,12 +162,12 @@ class Tape {
   // when there is none.
   std::string first_nonfinite() const;
 
-  // A table of the step: operation, shape, bytes, kept bytes, inputs, gradient norm (after backward).
+  // A table of the step: operation, shape, bytes, kept bytes, inputs, readers, gradient norm (after backward).
   std::string text() const;
   struct Row {
     int index;
     std::string name, shape;
-    std::vector<int> inputs;
+    std::vector<int> inputs, readers;  // by number; readers are the nodes that have this one as an input
     size_t bytes, saved_bytes;
     double gradient_norm;  // -1 when it has none
   };
@@ -216,6 +229,7 @@ class Tape {
   void adopt_windows(int index, const Tensor& windows);
   std::vector<Tensor> input_gradients(const Node& operation);
   void tell_witness(const Node& operation, std::span<const Tensor> before);
+  bool is_view(const Node& output) const;
   int first_output(int index) const;
 
   Arena arena_;

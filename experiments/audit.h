@@ -22,7 +22,7 @@ struct AuditSettings {
   std::string only;  // a pattern with * and ? over "family/name", or a part of it; empty: all
   bool f64 = true, f32 = true;
   double tolerance = 1e-7;  // of finite differences; the twin, whose error is rounding alone, is held to a hundredth
-  double ulps = 4096;       // of f32 against f64
+  double rounding = 16;     // of f32 against f64, over what one rounding of each number explains
   int64_t entries_per_input = 48;  // entry by entry; larger inputs are sampled
   int directions = 3;
   uint64_t seed = 1;
@@ -41,6 +41,7 @@ struct CaseAudit {
   std::string no_precision;  // why not
   bool repeatable = true;
   std::vector<std::string> failures;  // a phrase each, with the place
+  std::vector<std::string> located;   // of a wrong gradient: the contributions that may have made it wrong
 
   std::string entry() const { return family + "/" + name; }
   std::string place() const;  // of the worst entry: tensor, index, analytic, numeric
@@ -48,6 +49,7 @@ struct CaseAudit {
 
 struct Suspect {
   std::string operation;
+  int64_t located = 0;            // cases in which what is wrong was found right behind it
   int64_t failed = 0, cases = 0;  // of the cases that record it
   double score = 0;
 };
@@ -67,14 +69,20 @@ CaseAudit audit_case(const AuditEntry& entry, const AuditCase& audit, const Audi
 std::vector<EntryAudit> run_audit(const AuditSettings& settings,
                                   const std::function<void(const EntryAudit&)>& watch = {});
 
-// Which backward a failure points at, best first: what is on the tapes of most failing cases (of all, when there is one
-// fault), and of those what is on the fewest others. Score: failed / sqrt(all failed * cases with it), 1 when it is in
-// all failing cases and in no other (Ochiai's coefficient, as in spectrum-based fault localisation, Abreu et al. 2007).
+// Which contribution to a gradient the failures point at, best first: what stands right behind the wrong gradient
+// nearest to the output (nearest_wrong_gradient) in most of them; then what is on the tapes of most failing cases (of
+// all, when there is one fault), and of those what is on the fewest others. Score: failed / sqrt(all failed * cases
+// with it), 1 when it is in all failing cases and in no other (Ochiai's coefficient, as in spectrum-based fault
+// localisation, Abreu et al. 2007).
 struct CaseOutcome {
   std::vector<std::string> operations;
   bool failed = false;
+  std::vector<std::string> located = {};
 };
 std::vector<Suspect> suspects(const std::vector<CaseOutcome>& outcomes);
+
+// The contributions that may have made a gradient of the function wrong; empty where none is.
+std::vector<std::string> locate(const TapeFunction& function, const AuditCase& audit, const AuditSettings& settings);
 
 std::string contribution_text(const std::string& operation, int input);  // "linear, input 1"
 std::string index_text(int64_t flat, const Shape& shape);                // "[1, 4]"

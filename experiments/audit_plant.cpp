@@ -17,7 +17,7 @@ using Gradients = std::vector<std::vector<double>>;
 struct Field {
   std::string entry;
   AuditCase audit;
-  TapeFunction again;  // with its inputs used once more: for forgotten accumulation
+  TapeFunction again;  // with every value used once more: for forgotten accumulation
   Gradients right, right_again;
   std::set<std::pair<std::string, int>> contributions;
   std::vector<std::string> operations;
@@ -66,7 +66,7 @@ std::vector<Field> all_fields(Arena& arena) {
       Field& field = fields.emplace_back();
       field.entry = entry.family + "/" + entry.name;
       field.audit = std::move(audit);
-      field.again = with_inputs_used_again(field.audit.function);
+      field.again = with_every_value_used_again(field.audit.function);
       field.right = gradients(field.audit.function, field.audit.inputs, &field);
       field.right_again = gradients(field.again, field.audit.inputs);
     }
@@ -90,11 +90,12 @@ double largest_change(const Gradients& right, const Gradients& wrong) {
   return largest;
 }
 
-// The operations with the best score.
+// Those that share the first place.
 std::vector<std::string> best(const std::vector<Suspect>& all) {
   std::vector<std::string> names;
   for (const Suspect& suspect : all)
-    if (suspect.failed == all[0].failed && suspect.score >= all[0].score - 1e-12) names.push_back(suspect.operation);
+    if (suspect.located == all[0].located && suspect.failed == all[0].failed && suspect.score >= all[0].score - 1e-12)
+      names.push_back(suspect.operation);
   return names;
 }
 
@@ -102,21 +103,27 @@ PlantedFault plant(const std::vector<Field>& fields, const std::string& operatio
                    const AuditSettings& settings) {
   PlantedFault result{operation, input, kind, {}, {}, false, false, false, {}, {}};
   Fault fault(operation, input, kind);
+  AuditSettings planted = settings;
+  planted.fault = &fault;
   std::vector<CaseOutcome> outcomes;
   std::vector<std::pair<const Field*, Gradients>> changed;
+  int located = 0;
   for (const Field& field : fields) {
     CaseOutcome& outcome = outcomes.emplace_back(CaseOutcome{field.operations, false});
     if (!field.contributions.contains({operation, input})) continue;
     Gradients wrong = gradients(fault.in(field.function(kind)), field.audit.inputs);
     const double size = largest_change(field.expected(kind), wrong);
     outcome.failed = !(size <= settings.tolerance);
+    // In the three simplest cases: the rest would only say it again.
+    if (outcome.failed && located++ < 3) outcome.located = locate(field.function(kind), field.audit, planted);
     if (size > 10 * settings.tolerance) changed.emplace_back(&field, std::move(wrong));
   }
   for (const auto& [field, wrong] : changed) {
     result.entry = field->entry;
     result.label = field->audit.label;
-    const GradientCheck check = check_gradients(fault.in(field->function(kind)), field->audit.inputs,
-                                                {.entries_per_input = settings.entries_per_input, .seed = 1});
+    const GradientCheck check =
+        check_gradients(fault.in(field->function(kind)), field->audit.inputs,
+                        {.step = field->audit.step, .entries_per_input = settings.entries_per_input, .seed = 1});
     result.text = check.text();
     result.caught = !(check.worst_error <= settings.tolerance);
     if (!result.caught) continue;  // at extreme inputs rounding may hide it
@@ -126,8 +133,7 @@ PlantedFault plant(const std::vector<Field>& fields, const std::string& operatio
   }
   if (changed.empty()) return result;
   result.suspected = best(suspects(outcomes));
-  result.named = std::ranges::any_of(
-      result.suspected, [&](const std::string& suspect) { return suspect.starts_with(operation + ", input "); });
+  result.named = result.suspected == std::vector{contribution_text(operation, input)};
   return result;
 }
 

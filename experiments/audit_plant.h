@@ -21,9 +21,8 @@ struct PlantedFault {
   std::string entry, label;
   bool caught = false;  // central differences over that case exceed the tolerance,
   bool placed = false;  // at an entry of an input whose gradient the fault did change,
-  bool named =
-      false;  // and of all operations this one is suspected, alone or with others that are on just the same tapes
-  std::string text;  // what the check said
+  bool named = false;   // and of all contributions to gradients this one, operation and input, is the first suspect
+  std::string text;     // what the check said
   std::vector<std::string> suspected;
 
   bool planted() const { return !entry.empty(); }

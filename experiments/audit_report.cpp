@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "experiments/audit_limits.h"
 #include "experiments/page.h"
 
 namespace sextant {
@@ -14,16 +15,14 @@ namespace {
 std::vector<Suspect> suspects_of(const std::vector<EntryAudit>& entries) {
   std::vector<CaseOutcome> outcomes;
   for (const EntryAudit& entry : entries)
-    for (const CaseAudit& one : entry.cases) outcomes.push_back({one.operations, !one.failures.empty()});
+    for (const CaseAudit& one : entry.cases) outcomes.push_back({one.operations, !one.failures.empty(), one.located});
   return suspects(outcomes);
 }
 
 std::string f32_place(const CaseAudit& one) {
-  const Precision& precision = *one.precision;
-  const std::string tensor =
-      precision.tensor < 0 ? "output" : "gradient of " + one.tensors[static_cast<size_t>(precision.tensor)];
-  return fmt::format("{}: {} [{}]: f64 {:.9g}, f32 {:.9g}", one.label, tensor, precision.index, precision.in_f64,
-                     precision.in_f32);
+  const PrecisionPlace& at = one.precision->excess_at;
+  const std::string tensor = at.tensor < 0 ? "output" : "gradient of " + one.tensors[static_cast<size_t>(at.tensor)];
+  return fmt::format("{}: {} [{}]: f64 {:.9g}, f32 {:.9g}", one.label, tensor, at.index, at.in_f64, at.in_f32);
 }
 
 std::string error_text(double error) {
@@ -45,6 +44,7 @@ EntrySummary summary_of(const EntryAudit& entry) {
     result.repeatable = result.repeatable && one.repeatable && (!one.precision || one.precision->repeatable);
     if (one.central && one.central->entries > 0) {
       result.entries += one.central->entries;
+      result.unconfirmed += one.central->unconfirmed;
       if (result.worst_central == nullptr || one.central->worst_error > result.central) result.worst_central = &one;
       result.central = std::max(result.central, one.central->worst_error);
     }
@@ -53,7 +53,8 @@ EntrySummary summary_of(const EntryAudit& entry) {
     if (!one.precision) continue;
     errors.insert(errors.end(), one.precision->errors.begin(), one.precision->errors.end());
     result.cancelled += one.precision->cancelled;
-    if (result.worst_f32 == nullptr || one.precision->worst > result.worst_ulps) result.worst_f32 = &one;
+    if (result.worst_f32 == nullptr || one.precision->excess > result.excess) result.worst_f32 = &one;
+    result.excess = std::max(result.excess, one.precision->excess);
     result.worst_ulps = std::max(result.worst_ulps, one.precision->worst);
   }
   std::ranges::sort(errors);
@@ -63,17 +64,18 @@ EntrySummary summary_of(const EntryAudit& entry) {
 }
 
 std::string table_header() {
-  return fmt::format("{:<34} {:>5} {:>8} {:>8} {:>8} {:>7} {:>7} {:>5}  {}\n", "", "cases", "central", "along", "twin",
-                     "ulps", "ulps", "same", "") +
-         fmt::format("{:<34} {:>5} {:>8} {:>8} {:>8} {:>7} {:>7} {:>5}  {}\n", "", "", "differ.", "direct.", "",
-                     "median", "max", "bits", "worst entry");
+  constexpr const char* line = "{:<34} {:>5} {:>8} {:>8} {:>8} {:>7} {:>7} {:>6} {:>5}  {}\n";
+  return fmt::format(fmt::runtime(line), "", "cases", "central", "along", "twin", "ulps", "ulps", "over", "same", "") +
+         fmt::format(fmt::runtime(line), "", "", "differ.", "direct.", "", "median", "max", "expec.", "bits",
+                     "worst entry");
 }
 
 std::string table_row(const EntryAudit& entry) {
   const EntrySummary all = summary_of(entry);
-  return fmt::format("{:<34} {:>5} {:>8} {:>8} {:>8} {:>7.2g} {:>7.3g} {:>5}  {}{}\n", entry.family + "/" + entry.name,
-                     entry.cases.size(), error_text(all.central), error_text(all.directional), error_text(all.composed),
-                     all.median_ulps, all.worst_ulps, all.repeatable ? "yes" : "NO", entry.passed() ? "" : "FAILED  ",
+  return fmt::format("{:<34} {:>5} {:>8} {:>8} {:>8} {:>7.2g} {:>7.3g} {:>6.2g} {:>5}  {}{}\n",
+                     entry.family + "/" + entry.name, entry.cases.size(), error_text(all.central),
+                     error_text(all.directional), error_text(all.composed), all.median_ulps, all.worst_ulps, all.excess,
+                     all.repeatable ? "yes" : "NO", entry.passed() ? "" : "FAILED  ",
                      all.worst_central == nullptr ? "" : all.worst_central->place());
 }
 
@@ -85,8 +87,8 @@ std::string failure_text(const std::vector<EntryAudit>& entries) {
         text += fmt::format("FAILED {} ({}): {}\n", one.entry(), one.label, failure);
   const std::vector<Suspect> all = suspects_of(entries);
   for (size_t i = 0; i < std::min<size_t>(3, all.size()); ++i)
-    text += fmt::format("suspect {}: {} (of {} cases that record it {} fail; score {:.2f})\n", i + 1, all[i].operation,
-                        all[i].cases, all[i].failed, all[i].score);
+    text += fmt::format("suspect {}: {} (right behind what is wrong in {} cases; of {} that record it {} fail)\n",
+                        i + 1, all[i].operation, all[i].located, all[i].cases, all[i].failed);
   return text;
 }
 
@@ -100,6 +102,7 @@ nlohmann::json to_json(const std::vector<EntryAudit>& entries, const AuditSettin
                            {"passed", entry.passed()}, {"repeatable", all.repeatable}, {"entries", all.entries},
                            {"seconds", entry.seconds}};
     if (settings.f64) item["central"] = all.central, item["directional"] = all.directional;
+    if (settings.f64) item["unconfirmed"] = all.unconfirmed;
     if (all.composed >= 0) item["composed"] = all.composed;
     if (settings.f64 && all.worst_central != nullptr) {
       const GradientCheck& check = *all.worst_central->central;
@@ -110,11 +113,9 @@ nlohmann::json to_json(const std::vector<EntryAudit>& entries, const AuditSettin
                        {"numeric", check.numeric}};
     }
     if (all.worst_f32 != nullptr)
-      item["f32"] = {{"median_ulps", all.median_ulps},
-                     {"max_ulps", all.worst_ulps},
-                     {"entries", all.f32_entries},
-                     {"cancelled", all.cancelled},
-                     {"worst", f32_place(*all.worst_f32)}};
+      item["f32"] = {{"median_ulps", all.median_ulps}, {"max_ulps", all.worst_ulps},
+                     {"over_expected", all.excess},    {"entries", all.f32_entries},
+                     {"cancelled", all.cancelled},     {"worst", f32_place(*all.worst_f32)}};
     item["failures"] = nlohmann::json::array();
     for (const CaseAudit& one : entry.cases)
       for (const std::string& failure : one.failures)
@@ -123,12 +124,16 @@ nlohmann::json to_json(const std::vector<EntryAudit>& entries, const AuditSettin
   }
   for (const Suspect& suspect : suspects_of(entries))
     suspected.push_back({{"operation", suspect.operation},
+                         {"located", suspect.located},
                          {"failed", suspect.failed},
                          {"cases", suspect.cases},
                          {"score", suspect.score}});
-  return {{"passed", passed},      {"tolerance", settings.tolerance},
-          {"ulps", settings.ulps}, {"cases", count_cases(entries)},
-          {"suspects", suspected}, {"audited", list}};
+  return {{"passed", passed},
+          {"tolerance", settings.tolerance},
+          {"rounding", settings.rounding},
+          {"cases", count_cases(entries)},
+          {"suspects", suspected},
+          {"audited", list}};
 }
 
 nlohmann::json to_json(const std::vector<PlantedFault>& faults) {
@@ -174,9 +179,9 @@ void add_summary(Page& page, const std::vector<EntryAudit>& entries, const Audit
   page.paragraph(fmt::format(
       "{} operations, layers and position strategies at {} inputs, {} gradient entries one by one: {}. Tolerance {:g} "
       "for finite differences, {:g} for the "
-      "composed twin, {:g} ulps for f32; {:.1f} seconds.",
+      "composed twin, {:g} times the expected error for f32; {:.1f} seconds.",
       entries.size(), cases, checked, failed == 0 ? "all within tolerance" : fmt::format("{} FAILED", failed),
-      settings.tolerance, settings.tolerance / 100, settings.ulps, seconds));
+      settings.tolerance, settings.tolerance / 100, settings.rounding, seconds));
   if (failed > 0) page.code(failure_text(entries));
 }
 
@@ -204,50 +209,98 @@ void add_gradients(Page& page, const std::vector<EntryAudit>& entries) {
   page.table(places, "places");
 }
 
+// What "expected" is, and the tables of f32.
 void add_precision(Page& page, const std::vector<EntryAudit>& entries, const AuditSettings& settings) {
   page.heading("What f32 costs");
   page.paragraph(
       "The same inputs, rounded to f32 beforehand, through the f32 and the f64 code; all outputs and gradients "
-      "compared. The unit is the ulp of the tensor: "
-      "the distance between neighbouring f32 numbers at its largest entry, 2^(floor(log2 max|x|) - 23). A gradient "
-      "that is zero but for cancellation "
-      "(below 2^-24 of the largest entry of all tensors) is measured at that largest entry.");
+      "compared. The unit is the ulp of the tensor: the distance between neighbouring f32 numbers at its largest "
+      "entry, 2^(floor(log2 max|x|) - 23). A gradient that is zero but for cancellation (below 2^-24 of the largest "
+      "entry of all tensors) is measured at that largest entry.");
+  page.paragraph(fmt::format(
+      "How many ulps are right depends on the numbers: terms that cancel cost what they cost. So each case is also run "
+      "in f64 with every input, value and gradient on its tape moved by up to 2^-24 of its size, which is what one "
+      "rounding to f32 may do, eight times over. The largest move of a tensor's entries is the error to be expected of "
+      "it; 'over expected' is the largest error of f32 over it. A careful f32 code stands near 1, one that rounds n "
+      "terms of a sum one after the other near the root of n, one that loses bits it need not lose far above. The "
+      "limit here is {:g}.",
+      settings.rounding));
   page.paragraph(
       "Cancelled: entries of which 12 or more of their own 24 bits are wrong in f32, because terms larger than the "
-      "result cancel (1 - tanh^2 far out, a "
-      "softmax gradient, the mean taken out by a layer norm, long sums). They are right to the unit above and not to "
-      "their own digits; an f32 check of "
-      "such entries, relative to their own size, says nothing about the code. This is why gradients are checked in f64 "
-      "here.");
-  Table table{{"audited", "entries", "median ulps", "max ulps", "cancelled"}, {}};
-  Table places{{"audited", "worst entry in f32"}, {}, true};
+      "result cancel (1 - tanh^2 far out, a softmax gradient, the mean taken out by a layer norm, long sums). They are "
+      "right to the unit above and not to their own digits; an f32 check of such entries, relative to their own size, "
+      "says nothing about the code. This is why gradients are checked in f64 here.");
+  Table table{{"audited", "fused", "entries", "median ulps", "max ulps", "over expected", "cancelled"}, {}};
+  Table places{{"audited", "max ulps", "worst entry in f32"}, {}, true};
   std::string skipped;
   for (const EntryAudit& entry : entries) {
     const EntrySummary all = summary_of(entry);
     const std::string name = entry.family + "/" + entry.name;
     if (all.worst_f32 != nullptr) {
-      table.rows.push_back({name, std::to_string(all.f32_entries), fmt::format("{:.2f}", all.median_ulps),
-                            fmt::format("{:.1f}", all.worst_ulps), std::to_string(all.cancelled)});
-      if (all.worst_ulps > 8) places.rows.push_back({name, f32_place(*all.worst_f32)});
+      table.rows.push_back({name, all.composed >= 0 ? "yes" : "", std::to_string(all.f32_entries),
+                            fmt::format("{:.2f}", all.median_ulps), fmt::format("{:.1f}", all.worst_ulps),
+                            fmt::format("{:.2f}", all.excess), std::to_string(all.cancelled)});
+      if (all.worst_ulps > 8)
+        places.rows.push_back({name, fmt::format("{:.1f}", all.worst_ulps), f32_place(*all.worst_f32)});
     }
     for (const CaseAudit& one : entry.cases)
       if (!one.no_precision.empty()) skipped += fmt::format("{} ({}): {}\n", name, one.label, one.no_precision);
   }
   page.table(table, "f32");
   page.heading("Where f32 loses more than 3 bits");
+  page.paragraph(
+      "The case, tensor and entry that stand furthest over what is expected, of those with more than 8 ulps.");
   page.table(places, "f32-places");
   if (!skipped.empty()) page.paragraph("Not compared in f32:"), page.code(skipped);
-  page.heading("Where a check is weak");
+}
+
+// Where a check is unreliable: measured on the cases themselves, and on functions made for it.
+void add_limits(Page& page, const std::vector<EntryAudit>& entries, const AuditSettings& settings) {
+  page.heading("Where a check says little");
+  page.paragraph(fmt::format(
+      "Central differences have an error of their own: truncation grows with the step and rounding with its inverse, "
+      "which leaves about 1e-10 of the largest gradient of a tensor. Entries much smaller than that largest one are "
+      "checked to it, not to their own digits. Along a direction a wrong entry is diluted by the others of its tensor: "
+      "a relative error e in one of N entries of equal size shows as e / sqrt(N); the tolerance there is {:g} as well, "
+      "so an error of 1e-5 in one of a thousand entries still shows.",
+      settings.tolerance));
+  Table table{{"audited", "entries", "unconfirmed"}, {}};
+  for (const EntryAudit& entry : entries) {
+    const EntrySummary all = summary_of(entry);
+    if (all.unconfirmed > 0)
+      table.rows.push_back(
+          {entry.family + "/" + entry.name, std::to_string(all.entries), std::to_string(all.unconfirmed)});
+  }
+  if (!table.rows.empty()) {
+    page.paragraph(
+        "Unconfirmed: entries whose derivative is so small beside the function's values that rounding leaves the "
+        "difference not even three digits of it (saturated functions, huge inputs, sums that cancel). For these the "
+        "check bounds the gradient's size; that its digits are right follows from other entries of the same formula "
+        "and from the composed twin.");
+    page.table(table, "unconfirmed");
+  }
+  page.heading("Saturation");
   page.paragraph(
-      fmt::format("Central differences have an error of their own: truncation grows with the step and rounding with "
-                  "its inverse, which leaves about 1e-10 of the largest "
-                  "gradient of a tensor. Entries much smaller than that largest one are checked to it, not to their "
-                  "own digits. Cases marked as not differentiable (kinks, "
-                  "no direction) have their twin checked alone. Along a direction a wrong entry is diluted by the "
-                  "others of its tensor: a relative error e in one of N "
-                  "entries of equal size shows as e / sqrt(N); the tolerance there is {:g} as well, so an error of "
-                  "1e-5 in one of a thousand entries would still show.",
-                  settings.tolerance));
+      "Functions that flatten: the derivative by f32, and by central differences in f64 with the audit's step, "
+      "relative "
+      "to the derivative itself. The difference of nearly equal values loses the digits that the derivative has; f32 "
+      "loses them where the formula subtracts (1 - tanh^2) and keeps them where it does not (sigmoid(-x) for 1 - "
+      "sigmoid(x)).");
+  page.table(saturation_limits(), "saturation");
+  page.heading("Kinks");
+  page.paragraph(
+      "|x| = sqrt(x^2) with a step of 1e-5: the four points reach two steps to each side, and within that the "
+      "difference mixes both slopes. No operation here has a kink; a strategy that brings one has to keep its audit "
+      "cases two steps away from it, or mark them as not differentiable there.");
+  page.table(kink_limits(), "kink");
+  page.heading("Large constants");
+  page.paragraph(
+      "A constant beside the function changes no derivative and takes the difference's digits. The audit subtracts "
+      "from "
+      "each error what rounding explains, so such a case passes without having been checked to more than that.");
+  page.table(constant_limits(), "constant");
+  page.heading("The step");
+  page.plot(step_limits(), "step");
 }
 
 }  // namespace
@@ -258,6 +311,7 @@ std::vector<std::string> write_audit_page(const std::string& path, const std::ve
   add_summary(page, entries, settings);
   if (settings.f64) add_gradients(page, entries);
   if (settings.f32) add_precision(page, entries, settings);
+  if (settings.f64) add_limits(page, entries, settings);
   return page.write();
 }
 

@@ -16,11 +16,13 @@ struct EntrySummary {
   double central = 0, directional = 0;
   double composed = -1;  // -1: it has no twin
   bool repeatable = true;
-  int64_t entries = 0;                       // gradient entries compared one by one
+  int64_t entries = 0;                       // gradient entries compared one by one,
+  int64_t unconfirmed = 0;                   // and those of them whose digits the differences cannot confirm
   const CaseAudit* worst_central = nullptr;  // null where every case is checked along directions or not at all
   // f32: of the errors of all cases, in ulps
   int64_t f32_entries = 0, cancelled = 0;
   double median_ulps = 0, worst_ulps = 0;
+  double excess = 0;  // over the error to be expected, the worst of all cases
   const CaseAudit* worst_f32 = nullptr;
 };
 EntrySummary summary_of(const EntryAudit& entry);

@@ -1,9 +1,13 @@
 // sextant audit: every gradient against finite differences, its composed twin and f32, and the audit itself against
 // planted faults.
+#include <algorithm>
+
+#include "autograd/formula.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "experiments/audit_report.h"
 #include "experiments/command.h"
+#include "positional/spec.h"
 
 namespace sextant {
 
@@ -23,7 +27,7 @@ AuditSettings settings_of(const Arguments& arguments) {
   settings.f64 = dtype != DType::f32;
   settings.f32 = dtype != DType::f64;
   settings.tolerance = arguments.number("tolerance", 0, 1);
-  settings.ulps = arguments.number("ulps", 0);
+  settings.rounding = arguments.number("rounding", 0);
   settings.seed = arguments.seed();
   return settings;
 }
@@ -35,11 +39,25 @@ Fault parse_fault(const std::string& text) {
     const size_t end = text.rfind(", input ");
     if (!text.starts_with(start) || end == std::string::npos || end <= start.size()) continue;
     const int64_t input = parse_integer(text.substr(end + 8), "--plant: the input's number", 0, 1000);
-    return Fault(text.substr(start.size(), end - start.size()), static_cast<int>(input), kind);
+    const std::string operation = text.substr(start.size(), end - start.size());
+    std::vector<std::string> names;
+    for (const Formula& formula : formulas()) names.push_back(formula.operation);
+    require(formula_of(operation) != nullptr, "--plant: there is no operation '{}'; the nearest name is '{}'",
+            operation, nearest(operation, names));
+    return Fault(operation, static_cast<int>(input), kind);
   }
   std::string kinds;
   for (const FaultKind kind : fault_kinds) kinds += fmt::format("{}{}", kinds.empty() ? "" : ", ", name_of(kind));
   fail("--plant: '{}' must be 'all' or like 'wrong sign in linear, input 1', with one of: {}", text, kinds);
+}
+
+bool on_a_tape(const std::vector<EntryAudit>& entries, const Fault& fault) {
+  const std::string contribution = contribution_text(fault.operation(), fault.input());
+  return std::ranges::any_of(entries, [&](const EntryAudit& entry) {
+    return std::ranges::any_of(entry.cases, [&](const CaseAudit& one) {
+      return std::ranges::find(one.operations, contribution) != one.operations.end();
+    });
+  });
 }
 
 int plant_all(const Arguments& arguments) {
@@ -109,6 +127,8 @@ int run(const Arguments& arguments) {
   arguments.say("{}", table_header());
   const std::vector<EntryAudit> entries =
       run_audit(settings, [&](const EntryAudit& entry) { arguments.say("{}", table_row(entry)); });
+  require(!fault || on_a_tape(entries, *fault), "--plant: no audited case has a gradient of {}",
+          contribution_text(fault ? fault->operation() : "", fault ? fault->input() : 0));
   const nlohmann::json result = to_json(entries, settings);
   const bool passed = result["passed"];
   if (!passed) arguments.say("\n{}", failure_text(entries));
@@ -131,7 +151,8 @@ const RegisterCommand registered(
                  {"dtype", "TYPE", "", "f64: gradients alone; f32: its distance from f64 alone (default: both)"},
                  {"tolerance", "X", "1e-7",
                   "largest error of a gradient, relative to its tensor's largest; the twin is held to X/100"},
-                 {"ulps", "N", "4096", "largest error of f32, in ulps of the tensor's largest entry"},
+                 {"rounding", "N", "16",
+                  "largest error of f32, over what moving each number by half an ulp makes of the same case"},
                  {"html", "FILE", "",
                   "writes the results as one self-contained page, with its tables as CSV beside it"},
                  {"plant", "FAULT", "",

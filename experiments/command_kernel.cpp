@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "experiments/command.h"
+#include "experiments/kernel_vectors.h"
 #include "experiments/plot.h"
 #include "nn/checkpoint.h"
 #include "positional/response.h"
@@ -208,7 +209,29 @@ Plot plot_of(const Request& request, const std::vector<Response>& responses, boo
   return plot;
 }
 
+// --vectors FILE: of SPEC, or of all registered examples; small sizes unless others are asked for.
+int write_vectors(const Arguments& arguments) {
+  require(arguments.text("checkpoint").empty() && !arguments.given("plot") && !arguments.given("csv"),
+          "--vectors goes with a SPEC or alone, not with --checkpoint, --plot or --csv");
+  PositionSettings settings;
+  settings.heads = arguments.given("heads") ? arguments.integer("heads", 1, 64) : 2;
+  settings.head_dim = arguments.given("head-dim") ? arguments.integer("head-dim", 1, 256) : 8;
+  settings.context = arguments.given("context") ? arguments.integer("context", 1, 1 << 24) : 6;
+  settings.width = 5;
+  settings.vocabulary = 11;
+  settings.seed = arguments.seed();
+  const std::vector<std::string> specs =
+      arguments.positionals().empty() ? registered_examples() : std::vector{arguments.positional(0)};
+  const nlohmann::json vectors = kernel_vectors(specs, settings);
+  const std::string& path = arguments.text("vectors");
+  write_atomically(path, vectors.dump() + "\n");
+  arguments.say("{} vectors written to {}; their form: experiments/kernel_vectors.schema.json\n", specs.size(), path);
+  arguments.print_json({{"vectors", specs.size()}, {"out", path}});
+  return 0;
+}
+
 int run(const Arguments& arguments) {
+  if (arguments.given("vectors")) return write_vectors(arguments);
   Request request = read_request(arguments);
   const std::vector<Response> responses = responses_of(request, arguments.seed());
   const std::string table = csv_of(request, responses);
@@ -236,7 +259,8 @@ int run(const Arguments& arguments) {
 const RegisterCommand registered(
     {.name = "kernel",
      .summary = "how a position strategy answers by lag, as CSV, JSON or a plot",
-     .positionals = {{"SPEC", "the position strategy (not with --checkpoint)", false}},
+     .positionals = {{"SPEC", "the position strategy (not with --checkpoint; with --vectors: all, if left out)",
+                      false}},
      .options =
          {{"lags", "A:B", "0:256", "the first and the last lag, in tokens"},
           {"points", "N", "1024", "at most so many lags"},
@@ -250,7 +274,11 @@ const RegisterCommand registered(
           {"checkpoint", "CKPT", "", "a trained model instead of SPEC"},
           {"layer", "N", "0", "its layer"},
           {"csv", "FILE", "", "writes the table there instead of to stdout"},
-          {"plot", "FILE", "", "draws an SVG"}},
+          {"plot", "FILE", "", "draws an SVG"},
+          {"vectors", "FILE", "",
+           "writes conformance vectors as JSON instead: inputs, parameters, logits, output and gradients in f64, of "
+           "SPEC "
+           "or, without one, of every strategy (default sizes: --heads 2 --head-dim 8 --context 6)"}},
      .run = run,
      .details = "Biases are b_h(d) in nats, by component and as their sum. Transforms are answered by the scores <q~, "
                 "k~> of unit vectors q = e_a, k = e_b "

@@ -7,6 +7,7 @@
 #include "positional/affine.h"
 
 #include "autograd/elementwise.h"
+#include "autograd/formula.h"
 #include "autograd/gradient_check.h"
 #include "autograd/shaping.h"
 #include "positional/alibi.h"
@@ -26,7 +27,8 @@ double slope_derivative(double raw, bool either_sign) {
 
 }  // namespace
 
-// With u_d = dLoss/db_h(d):   dbeta_h = sum_d u_d,   ds^_h = s'(s^_h) sum_d u_d (-d / L)
+FORMULA("affine bias", "b_h(d) = beta_h - s_h d / L,  s_h = softplus(s^_h)",
+        "dbeta_h = sum_d db_h(d),  ds^_h = -s'(s^_h) sum_d db_h(d) d / L");
 Variable affine_bias(Variable constant, Variable slope, int64_t lags, double length_scale, bool either_sign) {
   Tape& tape = slope.tape();
   const int64_t heads = slope.size(0);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autograd/formula.h"
 #include "autograd/gradient_check.h"
 #include "autograd/products.h"
 #include "core/error.h"
@@ -31,7 +32,9 @@ struct Buckets {
   }
 };
 
-// weight [H, n] -> b [H, lags];   dweight[h, n] = sum of u_d over the lags in bucket n, in double
+FORMULA("bucket bias", "b_h(d) = weight[h, bucket(d)]",
+        "dweight[h, n] = sum of db_h(d) over the lags d in bucket n, in double");
+// weight [H, n] -> b [H, lags]
 Variable bucket_bias(Variable weight, const Buckets& buckets, int64_t lags) {
   Tape& tape = weight.tape();
   const int64_t heads = weight.size(0);

@@ -4,6 +4,7 @@
 
 #include "autograd/attention.h"
 #include "autograd/elementwise.h"
+#include "autograd/formula.h"
 #include "autograd/gradient_check.h"
 #include "autograd/shaping.h"
 #include "core/parallel.h"
@@ -58,6 +59,7 @@ Tensor ChainFamily::weights_of(PositionTables& tables, int64_t first, int64_t co
 // G(i)^T = (sum_s w_s(i) N^s)^T R(i w) and G(-j) = (sum_s w_s(-j) N^s) R(j w); both sums commute with the rotation. The
 // gradient goes through the transposes, which rotate back and shift the other way.
 
+FORMULA("jordan chains", "q~_i = G(i)^T q_i,  k~_j = G(-j) k_j", "dq_i = G(i) dq~_i,  dk_j = G(-j)^T dk~_j");
 void transform_by_chains(Tape& tape, Features& features, const ChainFamily& family, PositionTables& tables,
                          int64_t first) {
   const Variable q = features.q, k = features.k;
@@ -195,7 +197,8 @@ AnchoredTables key_tables(Arena& arena, const AnchoredTables& all, int64_t first
 
 }  // namespace
 
-// k~_j = G(a - j) k_j = (sum_s w_s(a - j) N^s) R(-(a - j) w) k_j
+FORMULA("anchored keys", "k~_j = G(a - j) k_j = (sum_s w_s(a - j) N^s) R(-(a - j) w) k_j,  a the anchor of its tile",
+        "dk_j = G(a - j)^T dk~_j");
 Variable anchor_keys(Tape& tape, Variable k, const ChainFamily& family, PositionTables& tables, int64_t first) {
   const AnchoredTables rows =
       key_tables(tape.arena(), anchored_tables(family, tables, TileTransport::tile, k.dtype()), first, k.size(1));

@@ -23,6 +23,7 @@
 #include <cmath>
 
 #include "autograd/elementwise.h"
+#include "autograd/formula.h"
 #include "autograd/products.h"
 #include "autograd/reductions.h"
 #include "autograd/shaping.h"
@@ -207,6 +208,9 @@ void deliver_all(const PjBiasVariables& in, const pj::Coefficients& c, const pj:
 
 }  // namespace
 
+FORMULA("pj-bias", "b(d) = g_FJ S_FJ(d) + g_aff S_aff(d) + g_LC S_LC(d)",
+        "moments of db(d) against x^r e^{-c x} cos, sin (w d) and B^r cos, sin (w P), combined as at the head of this "
+        "file");
 Variable pj_bias(const PjBiasVariables& in, const PjBiasSettings& settings, int64_t lags) {
   Tape& tape = in.gate.tape();
   const pj::Coefficients c = coefficients_of(tape.arena(), in, settings);

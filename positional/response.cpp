@@ -34,16 +34,16 @@ struct Sequence {
   }
 };
 
-// <q~_i, k~_j> for all j <= i, i the last position: the transformed query row [1, D] against the keys [T, D] of one
-// head, tile by tile where a transport has to carry the row.
-std::vector<double> scores_of(Arena& arena, const Tensor& query, const Tensor& keys, const TileTransport* transport,
-                              int head) {
-  const int64_t last = keys.size(0) - 1, tile = TileTransport::tile;
-  std::vector<double> result(static_cast<size_t>(last + 1));
+}  // namespace
+
+std::vector<double> key_scores(Arena& arena, const Tensor& query, const Tensor& keys, const TileTransport* transport,
+                               int64_t batch, int64_t head, int64_t position) {
+  const int64_t tile = TileTransport::tile;
+  std::vector<double> result(static_cast<size_t>(position + 1));
   const Tensor carried = converted(arena, query, DType::f64);
-  for (int64_t J = last / tile; J >= 0; --J) {
-    const int64_t first = J * tile, count = std::min(tile, last + 1 - first);
-    const TilePair pair{0, head, last / tile, J, last, 1, count};
+  for (int64_t J = position / tile; J >= 0; --J) {
+    const int64_t first = J * tile, count = std::min(tile, position + 1 - first);
+    const TilePair pair{batch, head, position / tile, J, position, 1, count};
     const Tensor of_tile = converted(arena, keys.slice(0, first, count), DType::f64),
                  scores = zeros(arena, {1, count}, DType::f64);
     if (transport != nullptr) transport->carry(pair, query, carried);
@@ -55,6 +55,8 @@ std::vector<double> scores_of(Arena& arena, const Tensor& query, const Tensor& k
   }
   return result;
 }
+
+namespace {
 
 Variable unit_rows(Tape& tape, const PositionSettings& settings, int64_t length, int64_t coordinate) {
   const Tensor x = tape.zeros({1, length, settings.heads, settings.head_dim}, DType::f64);
@@ -104,8 +106,9 @@ std::vector<Response> transform_responses(PositionStand& stand, std::span<const 
     with_unit_rows(b, [&](Arena& scratch, const Features& features, const TileTransport* transport) {
       for (const int head : heads) {
         for (size_t a = 0; a < coordinates.size(); ++a) {
-          const auto by_position = scores_of(scratch, queries[a].slice(0, head, 1),
-                                             features.k.value().select(0, 0).select(1, head), transport, head);
+          const auto by_position =
+              key_scores(scratch, queries[a].slice(0, head, 1), features.k.value().select(0, 0).select(1, head),
+                         transport, 0, head, query_position);
           Response response{"transform", head, fmt::format("q{} k{}", coordinates[a], b), "",
                             at_lags(by_position, lags)};
           if (std::ranges::any_of(response.values, [](double value) { return std::fabs(value) > 1e-13; }))

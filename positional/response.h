@@ -43,6 +43,11 @@ std::vector<Response> transform_responses(PositionStand& stand, std::span<const 
                                           std::span<const int> heads, std::span<const int64_t> coordinates,
                                           uint64_t seed = 1);
 
+// <q~_i, k~_j> for all j <= i, i = `position`: the transformed query row [1, D] against the transformed keys [T, D] of
+// the same sequence and head, tile by tile where a transport has to carry the row.
+std::vector<double> key_scores(Arena& arena, const Tensor& query, const Tensor& keys, const TileTransport* transport,
+                               int64_t batch, int64_t head, int64_t position);
+
 // b_h by lag: the sum (as the layer computes it), and each component where the strategy tells them apart.
 std::vector<Response> bias_responses(PositionStand& stand, std::span<const int64_t> lags, int head);
 

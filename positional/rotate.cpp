@@ -1,13 +1,15 @@
 #include "positional/rotate.h"
 
 #include "autograd/elementwise.h"
+#include "autograd/formula.h"
 #include "autograd/gradient_check.h"
 #include "autograd/shaping.h"
 #include "positional/phase.h"
 
 namespace sextant {
 
-// y = R(a) x, so dx = R(a)^T dy = R(-a) dy                                                       [B, T, H, D]
+FORMULA("rotate", "y_n = R(n w) x_n, pair by pair", "dx_n = R(n w)^T dy_n = R(-n w) dy_n");
+// [B, T, H, D]
 Variable rotate(Tape& tape, Variable x, const Tensor& phasors, Pairing pairing) {
   const Tensor y = tape.empty(x.shape(), x.dtype());
   kernels::rotate({{{x.value(), {y, false}}}}, phasors, pairing, false);

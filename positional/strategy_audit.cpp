@@ -11,6 +11,20 @@
 
 namespace sextant {
 
+AttentionArguments attention_arguments(Position& position, const PositionCall& call, Features features) {
+  AttentionArguments arguments;
+  arguments.scale = position.logit_scale(call.total) / std::sqrt(static_cast<double>(features.q.size(3)));
+  position.transform(call, features, nullptr);
+  arguments.bias = position.lag_bias(call, call.length, nullptr);
+  if (const Variable log_gate = position.log_gate(call, nullptr); log_gate.defined())
+    arguments.gate = cumulative_sum(log_gate, 1);
+  arguments.transport = position.tile_transport(call, features, nullptr);
+  arguments.q = features.q;
+  arguments.k = features.k;
+  arguments.v = features.v;
+  return arguments;
+}
+
 namespace {
 
 // A position layer with everything it stands on.
@@ -46,17 +60,7 @@ Variable attend(Stand& stand, Tape& tape, std::span<const Variable> inputs, bool
   const int64_t batch = inputs[0].size(0), length = inputs[0].size(1);
   const PositionCall call{&tape, inputs[0], stand.tokens, batch, length, 0, length, composed, nullptr};
   Position& position = *stand.position;
-  Features features{inputs[1], inputs[2], inputs[3]};
-  position.transform(call, features, nullptr);
-  AttentionArguments arguments;
-  arguments.scale = position.logit_scale(length) / std::sqrt(static_cast<double>(Stand::head_dim));
-  arguments.bias = position.lag_bias(call, length, nullptr);
-  if (const Variable log_gate = position.log_gate(call, nullptr); log_gate.defined())
-    arguments.gate = cumulative_sum(log_gate, 1);
-  arguments.transport = position.tile_transport(call, features, nullptr);
-  arguments.q = features.q;
-  arguments.k = features.k;
-  arguments.v = features.v;
+  const AttentionArguments arguments = attention_arguments(position, call, {inputs[1], inputs[2], inputs[3]});
   const bool plain = composed && arguments.transport == nullptr;
   const Variable output = position.restore(call, plain ? attention_composed(arguments) : attention(arguments), nullptr);
   // A softmax does not see a constant bias: added directly, it counts too.

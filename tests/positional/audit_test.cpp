@@ -26,7 +26,7 @@ TEST_P(PositionalAudit, GradientsAreRight) {
       EXPECT_LT(check.worst_error, 1e-7) << audit.label << ": " << check.text();
       EXPECT_TRUE(check.repeatable) << audit.label;
     } else if (audit.differentiable_here) {
-      const GradientCheck check = check_gradients(audit.function, audit.inputs, {.entries_per_input = 10});
+      const GradientCheck check = check_gradients(audit.function, audit.inputs, {.step = audit.step, .entries_per_input = 10});
       EXPECT_LT(check.worst_error, 1e-7) << audit.label << ": " << check.text();
       EXPECT_TRUE(check.repeatable) << audit.label;
     }
