@@ -177,36 +177,40 @@ std::vector<Response> readable(std::vector<Response> responses, int head) {
   return responses;
 }
 
-Plot plot_of(const Request& request, const std::vector<Response>& responses, bool logarithmic) {
+Series series_of(const Request& request, const Response& response, bool logarithmic) {
+  Series series{.label = response.kind == "transform" ? response.component : response.kind + " " + response.component,
+                .x = {},
+                .y = {}};
+  for (size_t n = 0; n < request.lags.size(); ++n) {
+    if (logarithmic && request.lags[n] == 0) continue;
+    series.x.push_back(static_cast<double>(request.lags[n]));
+    series.y.push_back(response.values[n]);
+  }
+  return series;
+}
+
+// One panel for what is added to logits, one for what transforms rows: their units have nothing in common.
+std::vector<Plot> plots_of(const Request& request, const std::vector<Response>& responses, bool logarithmic) {
   const int head = request.heads.front();
-  Plot plot{.title = fmt::format("{}, head {}", request.spec, head),
-            .x_label = logarithmic ? "lag d in tokens (log)" : "lag d in tokens",
-            .y_label = "",
-            .series = {}};
-  plot.log_x = logarithmic;
-  bool bias = false, transform = false;
-  for (const Response& response : readable(responses, head)) {
-    bias |= response.kind != "transform";
-    transform |= response.kind == "transform";
-    Series series{.label = response.kind == "transform" ? response.component : response.kind + " " + response.component,
-                  .x = {},
-                  .y = {}};
-    for (size_t n = 0; n < request.lags.size(); ++n) {
-      if (logarithmic && request.lags[n] == 0) continue;
-      series.x.push_back(static_cast<double>(request.lags[n]));
-      series.y.push_back(response.values[n]);
+  const int64_t context = request.stand->settings().context;
+  const std::vector<Response> shown = readable(responses, head);
+  std::vector<Plot> panels;
+  for (const bool transform : {false, true}) {
+    Plot plot{.title = fmt::format("{}, head {}", request.spec, head),
+              .x_label = logarithmic ? "lag d in tokens (log)" : "lag d in tokens",
+              .y_label = transform ? "response of unit vectors, <q~, k~>" : "b(d) in nats",
+              .series = {},
+              .log_x = logarithmic};
+    for (const Response& response : shown) {
+      if ((response.kind == "transform") == transform) plot.series.push_back(series_of(request, response, logarithmic));
     }
-    plot.series.push_back(std::move(series));
+    if (context < request.lags.back() && context > request.lags.front()) {
+      plot.mark_x = static_cast<double>(context);
+      plot.mark_label = "training context";
+    }
+    if (!plot.series.empty()) panels.push_back(std::move(plot));
   }
-  plot.y_label = bias && transform ? "bias in nats; response of unit vectors"
-                 : bias            ? "b(d) in nats"
-                                   : "response of unit vectors, <q~, k~>";
-  if (const int64_t context = request.stand->settings().context;
-      context < request.lags.back() && context > request.lags.front()) {
-    plot.mark_x = static_cast<double>(context);
-    plot.mark_label = "training context";
-  }
-  return plot;
+  return panels;
 }
 
 // --vectors FILE: of SPEC, or of all registered examples; small sizes unless others are asked for.
@@ -240,7 +244,7 @@ int run(const Arguments& arguments) {
     arguments.say("{} curves over {} lags written to {}\n", responses.size(), request.lags.size(), path);
   }
   if (const std::string& path = arguments.text("plot"); !path.empty()) {
-    if (const auto svg = draw(plot_of(request, responses, arguments.flag("log")))) {
+    if (const auto svg = draw(plots_of(request, responses, arguments.flag("log")))) {
       write_atomically(path, *svg);
       arguments.say("plot written to {}\n", path);
     } else {

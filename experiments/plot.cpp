@@ -75,10 +75,9 @@ std::string bars(const Plot& plot) {
   return text + "\n";
 }
 
-std::string script(const Plot& plot) {
-  std::string text = "set terminal svg size 600,420 dynamic enhanced font 'sans-serif,14' background '#ffffff'\n";
+std::string panel(const Plot& plot) {
   // The legend below, in columns that a phone's width holds; labels as they are, not marked up.
-  text += "set termoption noenhanced\nset key below center horizontal maxrows 8 width 1 samplen 2 font ',13'\n";
+  std::string text = "set key below center horizontal maxrows 8 width 1 samplen 2 font ',13'\n";
   text += "set border 3 lc rgb '#666666'\nset tics nomirror out scale 0.6\nset grid lc rgb '#e4e4e4' lt 1 lw 1\n";
   text += fmt::format("set title {} font ',15'\nset xlabel {} offset 0,0.5\nset ylabel {}\n", quoted(plot.title),
                       quoted(plot.x_label), quoted(plot.y_label));
@@ -106,6 +105,17 @@ std::string script(const Plot& plot) {
   for (size_t i = 0; i < plot.series.size(); ++i)
     add(fmt::format("$data{} using 1:2 {} {}", i, style(plot.series[i], i), titled(plot.series[i])));
   return text + parts + "\n";
+}
+
+std::string script(const std::vector<Plot>& panels) {
+  std::string text = fmt::format(
+      "set terminal svg size 600,{} dynamic enhanced font 'sans-serif,14' background '#ffffff'\n"
+      "set termoption noenhanced\n",
+      420 * panels.size());
+  if (panels.size() == 1) return text + panel(panels[0]);
+  text += fmt::format("set multiplot layout {},1\n", panels.size());
+  for (const Plot& plot : panels) text += "reset\n" + panel(plot);
+  return text + "unset multiplot\n";
 }
 
 // A folder of our own under the system's for temporaries, removed again.
@@ -141,17 +151,23 @@ bool program_in_path(const std::string& program) {
 }  // namespace
 
 std::optional<std::string> draw(const Plot& plot) {
-  const bool anything = std::ranges::any_of(plot.series, [](const Series& series) {
-    return std::ranges::any_of(series.y, [](double y) { return std::isfinite(y); });
+  return draw(std::vector{plot});
+}
+
+std::optional<std::string> draw(const std::vector<Plot>& panels) {
+  const bool anything = std::ranges::any_of(panels, [](const Plot& plot) {
+    return std::ranges::any_of(plot.series, [](const Series& series) {
+      return std::ranges::any_of(series.y, [](double y) { return std::isfinite(y); });
+    });
   });
   if (!anything || !program_in_path("gnuplot")) return std::nullopt;
   const TemporaryFolder folder;
   const std::string file = folder.name() + "/plot.gnuplot";
-  write_atomically(file, script(plot));
+  write_atomically(file, script(panels));
   const ProgramResult result = run_program({"gnuplot", file});
   const size_t begin = result.output.find("<svg");
   if (result.status != 0 || begin == std::string::npos)
-    fail_environment("gnuplot failed (exit status {}) on the plot '{}'", result.status, plot.title);
+    fail_environment("gnuplot failed (exit status {}) on the plot '{}'", result.status, panels[0].title);
   return result.output.substr(begin);
 }
 

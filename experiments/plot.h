@@ -32,6 +32,7 @@ std::string description(const Plot& plot);
 // An <svg> element, to be put into a page or, alone, into a file; nothing when gnuplot is not installed.
 // Throws Error (environment) when gnuplot is there and fails.
 std::optional<std::string> draw(const Plot& plot);
+std::optional<std::string> draw(const std::vector<Plot>& panels);  // one below another
 
 // series,x,y[,spread], one line a point.
 std::string csv(const Plot& plot);
