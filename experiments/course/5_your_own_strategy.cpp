@@ -59,7 +59,8 @@ int main() {
   const double right = worst_error(nullptr), wrong = worst_error(&fault);
   std::printf("worst relative error %.1e; with a %s %.1e\n", right, fault.text().c_str(), wrong);
 
-  Transformer model({.vocab = 16, .layers = 1, .width = 16, .heads = 2, .context = 8, .position = "power+rope"});
+  Transformer model(
+      {.vocab = 16, .layers = 1, .width = 16, .heads = 2, .context = 8, .position = "power+rope", .data = ""});
   AdamW optimizer(model.parameters(), {});
   Tape tape;
   const std::vector<int32_t> tokens{1, 2, 3, 4, 1, 2, 3, 4}, targets{2, 3, 4, 1, 2, 3, 4, 1};
