@@ -40,6 +40,8 @@ class Fault : public Tape::Witness {
   int input() const { return input_; }
   FaultKind kind() const { return kind_; }
   std::string text() const;  // "wrong sign in linear, input 1"
+  // Whether it has changed any number so far: a transposed vector, or the reduction of one entry, is no fault.
+  bool changed_anything() const { return changed_anything_; }
 
   // The function with this fault in the backward of every such operation it records. The fault must outlive it.
   TapeFunction in(const TapeFunction& function);
@@ -48,6 +50,7 @@ class Fault : public Tape::Witness {
   std::string operation_;
   int input_;
   FaultKind kind_;
+  bool changed_anything_ = false;
 };
 
 // Notes which operations contribute to the gradients of which of their inputs.

@@ -2,8 +2,8 @@
 
 namespace sextant {
 
-void WideList::recorded(const char* operation, int, const Tensor& value) {
-  (value.dtype() == DType::f64 ? wide_ : narrow_).insert(operation);
+void WideList::recorded(const char* operation, int node, const Tensor& value) {
+  note(node < 0 ? operation + std::string(" (saved)") : operation, value.dtype());
 }
 
 void WideList::contributed(const char* operation, int input, const Tensor&, const Tensor& gradient) {
@@ -14,8 +14,8 @@ void Rounding::move(const Tensor& x) {
   for (int64_t i = 0; i < x.elements(); ++i) x.set_flat(i, moved(x.flat(i)));
 }
 
-void Rounding::recorded(const char* operation, int, const Tensor& value) {
-  if (concerns(operation) && !wide_.value(operation)) move(value);
+void Rounding::recorded(const char* operation, int node, const Tensor& value) {
+  if (concerns(operation) && !(node < 0 ? wide_.saved(operation) : wide_.value(operation))) move(value);
 }
 
 void Rounding::contributed(const char* operation, int input, const Tensor& before, const Tensor& gradient) {

@@ -19,7 +19,10 @@ class WideList : public Tape::Witness {
   void recorded(const char* operation, int node, const Tensor& value) override;
   void contributed(const char* operation, int input, const Tensor& before, const Tensor& gradient) override;
 
+  void note(const std::string& operation, DType dtype) { (dtype == DType::f64 ? wide_ : narrow_).insert(operation); }
+  // Of its outputs, or of what it saves besides.
   bool value(const std::string& operation) const { return wide_.contains(operation) && !narrow_.contains(operation); }
+  bool saved(const std::string& operation) const { return value(operation + " (saved)"); }
   bool gradient(const std::string& operation, int input) const { return gradients_.contains({operation, input}); }
 
  private:

@@ -204,11 +204,13 @@ AUDIT(convert, "shaping") {
   const auto f = [](Tape&, Inputs in) { return convert(convert(in[0], DType::f32), DType::f64); };
   AuditCase check{"to f32 and back", {x}, f, {}};
   check.step = 0x1p-10;
-  return {check};
+  AuditCase once{"to f32", {x}, [](Tape&, Inputs in) { return convert(in[0], DType::f32); }, {}};  // a wrong sign shows
+  once.step = check.step;
+  return {once, check};
 }
 AUDIT(concatenate, "shaping") {
   const auto f = [](Tape&, Inputs x) { return square(concatenate(x[0], x[1], 1)); };
-  return {{"ordinary", {sample(arena, {2, 3}), sample(arena, {2, 1})}, f, {}},
+  return {{"ordinary", {sample(arena, {2, 3}), sample(arena, {2, 4}, 1, 8)}, f, {}},
           {"empty", {sample(arena, {2, 0}), sample(arena, {2, 1})}, f, {}}};
 }
 AUDIT(broadcast_to, "shaping") {

@@ -101,6 +101,8 @@ int Tape::append(const char* name, std::initializer_list<Variable> inputs, std::
   }
   for (size_t i = 0; witness_ != nullptr && first.inputs > 0 && i < outputs.size(); ++i)
     if (!is_view(node(index + static_cast<int>(i)))) witness_->recorded(name, index + static_cast<int>(i), outputs[i]);
+  if (witness_ != nullptr)
+    for (const Tensor& tensor : saved) witness_->recorded(name, -1, tensor);
   return index;
 }
 

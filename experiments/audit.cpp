@@ -145,6 +145,7 @@ CaseAudit audit_case(const AuditEntry& entry, const AuditCase& audit, const Audi
   result.family = entry.family;
   result.name = entry.name;
   result.label = audit.label;
+  result.fused = static_cast<bool>(audit.composed);
   result.operations = operations_of(audit.function, audit.inputs);
   for (size_t i = 0; i < audit.inputs.size(); ++i) {
     result.tensors.push_back(tensor_name(audit, static_cast<int>(i)));

@@ -22,7 +22,9 @@ struct AuditSettings {
   std::string only;  // a pattern with * and ? over "family/name", or a part of it; empty: all
   bool f64 = true, f32 = true;
   double tolerance = 1e-7;  // of finite differences; the twin, whose error is rounding alone, is held to a hundredth
-  double rounding = 16;     // of f32 against f64, over what one rounding of each number explains
+  // Of f32 against f64, over the error to be expected (experiments/audit_precision.h). A sum that is rounded n times on
+  // its way stands near the root of n; no case sums more than 256 terms in f32.
+  double rounding = 16;
   int64_t entries_per_input = 48;  // entry by entry; larger inputs are sampled
   int directions = 3;
   uint64_t seed = 1;
@@ -37,6 +39,7 @@ struct CaseAudit {
   std::optional<GradientCheck> central, directional;
   std::optional<double> composed;      // relative difference from the twin
   std::optional<double> accumulation;  // relative error where gradients were there before
+  bool fused = false;                  // it has a twin
   std::optional<Precision> precision;
   std::string no_precision;  // why not
   bool repeatable = true;

@@ -81,13 +81,13 @@ Table constant_limits() {
 
 Plot step_limits() {
   Plot plot{.title = "exp at 1: relative error of the 4-point central difference",
-            .x_label = "step",
+            .x_label = "step, as a power of 2",
             .y_label = "relative error",
             .series = {{.label = "measured", .x = {}, .y = {}, .points = true}}};
-  plot.log_x = plot.log_y = true;
+  plot.log_y = true;
   for (int exponent = 1; exponent <= 44; ++exponent) {
     const double step = std::ldexp(1.0, -exponent), error = difference_error(of_tape(exp), 1.0, step);
-    plot.series[0].x.push_back(step);
+    plot.series[0].x.push_back(-exponent);
     plot.series[0].y.push_back(std::max(error, 1e-17));
   }
   return plot;

@@ -101,7 +101,7 @@ std::vector<std::string> best(const std::vector<Suspect>& all) {
 
 PlantedFault plant(const std::vector<Field>& fields, const std::string& operation, int input, FaultKind kind,
                    const AuditSettings& settings) {
-  PlantedFault result{operation, input, kind, {}, {}, false, false, false, {}, {}};
+  PlantedFault result{operation, input, kind, {}, {}, false, false, false, false, {}, {}};
   Fault fault(operation, input, kind);
   AuditSettings planted = settings;
   planted.fault = &fault;
@@ -131,6 +131,7 @@ PlantedFault plant(const std::vector<Field>& fields, const std::string& operatio
     result.placed = change(field->expected(kind)[at], wrong[at], static_cast<size_t>(check.index)) > settings.tolerance;
     break;
   }
+  result.harmless = !fault.changed_anything();
   if (changed.empty()) return result;
   result.suspected = best(suspects(outcomes));
   result.named = result.suspected == std::vector{contribution_text(operation, input)};

@@ -17,15 +17,18 @@ struct PlantedFault {
   int input = 0;
   FaultKind kind{};
   // The simplest case that catches the fault, of those in which it changes a gradient by more than ten tolerances;
-  // empty when it changes none: nothing was planted then (an axis of one entry, a transposed symmetric matrix).
+  // empty when it changes none.
   std::string entry, label;
+  // In no case has it changed any contribution, so that nothing was planted: a transposed vector or matrix of equal
+  // entries, an axis of one entry.
+  bool harmless = false;
   bool caught = false;  // central differences over that case exceed the tolerance,
   bool placed = false;  // at an entry of an input whose gradient the fault did change,
   bool named = false;   // and of all contributions to gradients this one, operation and input, is the first suspect
   std::string text;     // what the check said
   std::vector<std::string> suspected;
 
-  bool planted() const { return !entry.empty(); }
+  bool planted() const { return !harmless; }
 };
 
 std::vector<PlantedFault> plant_faults(const AuditSettings& settings,

@@ -7,9 +7,10 @@
 // terms is right to that unit, but not to its own digits: `cancelled` counts those.
 //
 // How many ulps are right depends on the numbers: terms that cancel cost what they cost. So the error is held against
-// what the case itself makes of rounding (autograd/rounding.h): each input, value and gradient of the f64 computation
-// is moved by up to 2^-24 of its size, some times over; the largest move of a tensor's entries that comes of it is the
-// error to be expected of that tensor, and `excess` the largest error of f32 over it.
+// what the case itself makes of rounding (autograd/rounding.h): each input, value, saved number and gradient of the f64
+// computation is moved by up to 2^-24 of its size, some times over, and the same with its composed twin, whose tape
+// shows what a fused operation has inside; the largest move of a tensor's entries that comes of it, and half an ulp at
+// least, is the error to be expected of that tensor, and `excess` the largest error of f32 over it.
 #pragma once
 
 #include <optional>

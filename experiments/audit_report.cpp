@@ -42,6 +42,7 @@ EntrySummary summary_of(const EntryAudit& entry) {
   std::vector<double> errors;
   for (const CaseAudit& one : entry.cases) {
     result.repeatable = result.repeatable && one.repeatable && (!one.precision || one.precision->repeatable);
+    result.fused = result.fused || one.fused;
     if (one.central && one.central->entries > 0) {
       result.entries += one.central->entries;
       result.unconfirmed += one.central->unconfirmed;
@@ -72,11 +73,11 @@ std::string table_header() {
 
 std::string table_row(const EntryAudit& entry) {
   const EntrySummary all = summary_of(entry);
-  return fmt::format("{:<34} {:>5} {:>8} {:>8} {:>8} {:>7.2g} {:>7.3g} {:>6.2g} {:>5}  {}{}\n",
-                     entry.family + "/" + entry.name, entry.cases.size(), error_text(all.central),
-                     error_text(all.directional), error_text(all.composed), all.median_ulps, all.worst_ulps, all.excess,
-                     all.repeatable ? "yes" : "NO", entry.passed() ? "" : "FAILED  ",
-                     all.worst_central == nullptr ? "" : all.worst_central->place());
+  const auto f32 = [&](double number) { return all.f32_entries == 0 ? "-" : fmt::format("{:.2g}", number); };
+  return fmt::format("{:<34} {:>5} {:>8} {:>8} {:>8} {:>7} {:>7} {:>6} {:>5}  {}{}\n", entry.family + "/" + entry.name,
+                     entry.cases.size(), error_text(all.central), error_text(all.directional), error_text(all.composed),
+                     f32(all.median_ulps), f32(all.worst_ulps), f32(all.excess), all.repeatable ? "yes" : "NO",
+                     entry.passed() ? "" : "FAILED  ", all.worst_central == nullptr ? "" : all.worst_central->place());
 }
 
 std::string failure_text(const std::vector<EntryAudit>& entries) {
@@ -101,7 +102,8 @@ nlohmann::json to_json(const std::vector<EntryAudit>& entries, const AuditSettin
     nlohmann::json item = {{"family", entry.family},   {"name", entry.name},           {"cases", entry.cases.size()},
                            {"passed", entry.passed()}, {"repeatable", all.repeatable}, {"entries", all.entries},
                            {"seconds", entry.seconds}};
-    if (settings.f64) item["central"] = all.central, item["directional"] = all.directional;
+    if (all.central >= 0) item["central"] = all.central;
+    if (all.directional >= 0) item["directional"] = all.directional;
     if (settings.f64) item["unconfirmed"] = all.unconfirmed;
     if (all.composed >= 0) item["composed"] = all.composed;
     if (settings.f64 && all.worst_central != nullptr) {
@@ -220,10 +222,11 @@ void add_precision(Page& page, const std::vector<EntryAudit>& entries, const Aud
   page.paragraph(fmt::format(
       "How many ulps are right depends on the numbers: terms that cancel cost what they cost. So each case is also run "
       "in f64 with every input, value and gradient on its tape moved by up to 2^-24 of its size, which is what one "
-      "rounding to f32 may do, eight times over. The largest move of a tensor's entries is the error to be expected of "
-      "it; 'over expected' is the largest error of f32 over it. A careful f32 code stands near 1, one that rounds n "
+      "rounding to f32 may do, eight times over; and so is its composed twin, whose tape shows what a fused operation "
+      "has inside. The largest move of a tensor's entries is the error to be expected of it, half an ulp at least; "
+      "'over expected' is the largest error of f32 over it. A careful f32 code stands near 1, one that rounds n "
       "terms of a sum one after the other near the root of n, one that loses bits it need not lose far above. The "
-      "limit here is {:g}.",
+      "limit here is {:g}; no case sums more than 256 terms in f32.",
       settings.rounding));
   page.paragraph(
       "Cancelled: entries of which 12 or more of their own 24 bits are wrong in f32, because terms larger than the "
@@ -237,7 +240,7 @@ void add_precision(Page& page, const std::vector<EntryAudit>& entries, const Aud
     const EntrySummary all = summary_of(entry);
     const std::string name = entry.family + "/" + entry.name;
     if (all.worst_f32 != nullptr) {
-      table.rows.push_back({name, all.composed >= 0 ? "yes" : "", std::to_string(all.f32_entries),
+      table.rows.push_back({name, all.fused ? "yes" : "", std::to_string(all.f32_entries),
                             fmt::format("{:.2f}", all.median_ulps), fmt::format("{:.1f}", all.worst_ulps),
                             fmt::format("{:.2f}", all.excess), std::to_string(all.cancelled)});
       if (all.worst_ulps > 8)

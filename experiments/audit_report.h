@@ -13,9 +13,8 @@ namespace sextant {
 
 // One entry's cases taken together: the worst of each.
 struct EntrySummary {
-  double central = 0, directional = 0;
-  double composed = -1;  // -1: it has no twin
-  bool repeatable = true;
+  double central = -1, directional = -1, composed = -1;  // -1: not checked, or it has no twin
+  bool repeatable = true, fused = false;
   int64_t entries = 0;                       // gradient entries compared one by one,
   int64_t unconfirmed = 0;                   // and those of them whose digits the differences cannot confirm
   const CaseAudit* worst_central = nullptr;  // null where every case is checked along directions or not at all

@@ -73,15 +73,18 @@ int plant_all(const Arguments& arguments) {
       return std::ranges::count_if(faults,
                                    [&](const PlantedFault& fault) { return fault.kind == kind && which(fault); });
     };
-    arguments.say("{:<24} {:>4} planted, {:>4} caught, {:>4} placed and named; {:>3} change nothing\n", name_of(kind),
+    arguments.say("{:<24} {:>4} planted, {:>4} caught, {:>4} placed and named; {:>3} change no number\n", name_of(kind),
                   count([](const PlantedFault& fault) { return fault.planted(); }),
                   count([](const PlantedFault& fault) { return fault.caught; }),
                   count([](const PlantedFault& fault) { return fault.placed && fault.named; }),
                   count([](const PlantedFault& fault) { return !fault.planted(); }));
   }
-  arguments.say("{} faults planted, {} caught, {} at the right input, {} with the right operation\n",
-                result["planted"].get<int64_t>(), result["caught"].get<int64_t>(), result["placed"].get<int64_t>(),
-                result["named"].get<int64_t>());
+  arguments.say(
+      "{} faults planted, {} caught, {} at the right input, {} named by operation and input. {} more leave every "
+      "number "
+      "as it is, in all cases: one entry, one axis, equal entries\n",
+      result["planted"].get<int64_t>(), result["caught"].get<int64_t>(), result["placed"].get<int64_t>(),
+      result["named"].get<int64_t>(), result["tried"].get<int64_t>() - result["planted"].get<int64_t>());
   arguments.print_json(result);
   const bool all = result["caught"] == result["planted"] && result["placed"] == result["planted"] &&
                    result["named"] == result["planted"];
@@ -119,7 +122,11 @@ int run(const Arguments& arguments) {
   if (!arguments.given("threads")) set_threads(1);  // nearly all cases are too small to share
   require(arguments.given("against") || arguments.positionals().empty(),
           "'{}' needs --against FILE.safetensors to be compared with", arguments.positional(0));
-  if (arguments.given("against")) return compare_with(arguments);
+  if (arguments.given("against")) {
+    for (const char* other : {"only", "html", "plant", "rounding"})
+      require(!arguments.given(other), "--{} has no meaning with --against, which compares with a file", other);
+    return compare_with(arguments);
+  }
   if (arguments.text("plant") == "all") return plant_all(arguments);
   AuditSettings settings = settings_of(arguments);
   std::optional<Fault> fault;
@@ -161,7 +168,11 @@ const RegisterCommand registered(
                  {"against", "FILE", "",
                   "compares with the gradients grad.NAME in this safetensors file, by name, worst first"}},
      .run = run,
-     .details = "Exit status 1 when anything exceeds its tolerance.\n"
+     .details = "The table's columns: the worst error against central differences, entry by entry; along random "
+                "directions; against the composed twin; the distance of f32 from f64 in ulps of each tensor's largest "
+                "entry, median and max, and over the error to be expected of it; whether two backward passes agree bit "
+                "for bit; where the worst entry is.\n"
+                "Exit status 1 when anything exceeds its tolerance.\n"
                 "--against alone computes ours from FILE itself: weights by name, `config` in its metadata, `tokens` "
                 "[B, T+1] of integers."});
 

@@ -18,7 +18,7 @@ body { margin: 0 auto; padding: 1rem; max-width: 52rem; font: 16px/1.5 system-ui
 h1 { font-size: 1.5rem; line-height: 1.2; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--line); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; white-space: nowrap; }
-.words td { white-space: normal; overflow-wrap: anywhere; }
+.words td { white-space: normal; overflow-wrap: anywhere; } .words td:first-child { min-width: 8rem; }
 td.number, th.number { text-align: right; }
 figure { margin: 1rem 0; } svg { width: 100%; height: auto; background: #fff; border-radius: .3rem; }
 figcaption, .note { color: var(--soft); font-size: .85rem; }

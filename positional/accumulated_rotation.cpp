@@ -155,8 +155,18 @@ AuditCase turned_case(Arena& arena, const char* label, const Shape& shape, doubl
 AUDIT(accumulated_rotation, "positional") {
   AuditCase turns = turned_case(arena, "steps of many turns", {1, 6, 1, 4}, 40.0, true);
   turns.step = 1e-3;  // one that grows with the entries is too coarse for a cosine
+  AuditCase back{"back alone", {sample(arena, {2, 5, 2, 6}, 1, 5), sample(arena, {2, 5, 2, 3}, 1, 6)}, {}, {}};
+  const auto back_alone = [](bool composed) {
+    return [composed](Tape&, Inputs x) {
+      const Variable angles = composed ? accumulated_angles_composed(x[1], {}) : accumulated_angles(x[1], {});
+      return (composed ? rotate_back_composed : rotate_back)(accumulated_rotation(angles, x[0].dtype()), x[0]);
+    };
+  };
+  back.function = back_alone(false);
+  back.composed = back_alone(true);
   return {turned_case(arena, "q, k", {2, 5, 2, 6}, 1.0, false),
           turned_case(arena, "q, k, v and back", {2, 5, 2, 6}, 1.0, true),
+          back,
           turned_case(arena, "one token, one pair", {1, 1, 1, 2}, 1.0, true),
           turned_case(arena, "wider than a vector", {1, 3, 2, 36}, 0.3, true),
           turns,

@@ -42,7 +42,7 @@ std::vector<double> key_scores(Arena& arena, const Tensor& query, const Tensor& 
   std::vector<double> result(static_cast<size_t>(position + 1));
   const Tensor carried = converted(arena, query, DType::f64);
   for (int64_t J = position / tile; J >= 0; --J) {
-    const int64_t first = J * tile, count = std::min(tile, position + 1 - first);
+    const int64_t first = J * tile, count = std::min(tile, keys.size(0) - first);
     const TilePair pair{batch, head, position / tile, J, position, 1, count};
     const Tensor of_tile = converted(arena, keys.slice(0, first, count), DType::f64),
                  scores = zeros(arena, {1, count}, DType::f64);
@@ -51,7 +51,8 @@ std::vector<double> key_scores(Arena& arena, const Tensor& query, const Tensor& 
       transport->diagonal_scores(pair, carried, of_tile, scores);
     else
       kernels::matmul(carried, of_tile.transpose(0, 1), {scores, false});
-    for (int64_t j = 0; j < count; ++j) result[static_cast<size_t>(first + j)] = scores.flat(j);
+    for (int64_t j = 0; j < std::min(count, position + 1 - first); ++j)
+      result[static_cast<size_t>(first + j)] = scores.flat(j);
   }
   return result;
 }

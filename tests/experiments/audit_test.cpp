@@ -165,6 +165,13 @@ TEST(AuditCommandTest, PassesAndFailsWithItsExitStatus) {
   EXPECT_NE(wrong.out.find("suspect 1: linear, input 1 "), std::string::npos) << wrong.out;
   EXPECT_EQ(test::sextant({"audit", "--only", "no such thing"}).status, 2);
   EXPECT_EQ(test::sextant({"audit", "--plant", "a wrong idea"}).status, 2);
+  const test::ProgramRun unknown = test::sextant({"audit", "--plant", "wrong sign in linaer, input 1"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_NE(unknown.err.find("'linear'"), std::string::npos) << unknown.err;
+  // A fault that no audited case can show is no audit passed.
+  EXPECT_EQ(test::sextant({"audit", "--only", "products/matmul", "--plant", "wrong sign in gelu, input 0"}).status, 2);
+  EXPECT_EQ(test::sextant({"audit", "--only", "products/matmul", "--plant", "wrong sign in matmul, input 7"}).status,
+            2);
   EXPECT_EQ(test::sextant({"audit", "--dtype", "f16"}).status, 2);
 }
 
@@ -173,7 +180,8 @@ TEST(AuditCommandTest, WritesOnePageThatFetchesNothing) {
   const std::string path = folder.path("audit.html");
   EXPECT_EQ(test::sextant({"audit", "--only", "softmax/*", "--html", path, "--quiet"}).status, 0);
   const std::string page = test::read_file(path);
-  for (const char* part : {"softmax/cross_entropy", "all within tolerance", "median ulps", "width=device-width"})
+  for (const char* part : {"softmax/cross_entropy", "all within tolerance", "median ulps", "over expected",
+                           "Saturation", "Kinks", "width=device-width"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
   for (const char* part : {"<script", "http://", "https://"}) EXPECT_EQ(page.find(part), std::string::npos) << part;
 }
