@@ -28,9 +28,10 @@ int main() {
   Rows q, k, v, o = {}, d_o, dq = {}, dk = {}, dv = {};
   double L[T];
   const Random random(1, "lesson");
-  for (uint64_t i = 0; i < T * D; ++i)
-    q[0][i] = random.normal(i), k[0][i] = random.normal(100 + i), v[0][i] = random.normal(200 + i),
-    d_o[0][i] = random.normal(300 + i);
+  uint64_t drawn = 0;
+  for (Rows* x : {&q, &k, &v, &d_o})
+    for (auto& row : *x)
+      for (double& number : row) number = random.normal(drawn++);
 
   for (int i = 0; i < T; ++i) {  // forward, the plain way
     double total = 0;
@@ -56,7 +57,8 @@ int main() {
   tape.backward(attention({tq, tk, tv, {}, {}, c}), Tensor::wrap(d_o, {1, T, 1, D}, DType::f64));
   double worst = 0;
   for (const auto& [mine, theirs] : {std::pair{&dq, tq}, {&dk, tk}, {&dv, tv}})
-    for (int i = 0; i < T * D; ++i) worst = std::max(worst, std::abs((*mine)[0][i] - theirs.gradient().flat(i)));
+    for (int i = 0; i < T; ++i)
+      for (int d = 0; d < D; ++d) worst = std::max(worst, std::abs((*mine)[i][d] - theirs.gradient().flat(i * D + d)));
   std::printf("dq, dk, dv of %d tokens by tiles of %d: worst difference from the library's fused attention %.1e\n", T,
               tile, worst);
   std::puts("Try: leave <do_i, o_i> out. Which of the three gradients stays right?");
