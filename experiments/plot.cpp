@@ -59,7 +59,9 @@ std::string style(const Series& series, size_t number) {
 std::string bars(const Plot& plot) {
   std::string text = fmt::format("set style data histograms\nset style histogram {}\nset style fill solid 0.9 border\n",
                                  plot.stacked ? "rowstacked" : "clustered gap 1");
-  text += "set boxwidth 0.85 relative\nset xtics rotate by -35 scale 0\n$data << EOD\n";
+  text += "set boxwidth 0.85 relative\nset xtics rotate by -35 scale 0\n";
+  text += fmt::format("set yrange [0:{}]\nset key horizontal Left reverse width 0 samplen 1\n$data << EOD\n",
+                      plot.y_top ? fmt::format("{}", *plot.y_top) : "*");
   for (size_t i = 0; i < plot.categories.size(); ++i) {
     std::string category = plot.categories[i];
     std::ranges::replace(category, '"', '\'');  // ends a string in gnuplot's data
@@ -79,8 +81,8 @@ std::string panel(const Plot& plot) {
   // The legend below, in columns that a phone's width holds; labels as they are, not marked up.
   std::string text = "set key below center horizontal maxrows 8 width 1 samplen 2 font ',13'\n";
   text += "set border 3 lc rgb '#666666'\nset tics nomirror out scale 0.6\nset grid lc rgb '#e4e4e4' lt 1 lw 1\n";
-  text += fmt::format("set title {} font ',15'\nset xlabel {} offset 0,0.5\nset ylabel {}\n", quoted(plot.title),
-                      quoted(plot.x_label), quoted(plot.y_label));
+  text += fmt::format("set title {} font ',15'\nset xlabel {}.\"\\n \" offset 0,0.5\nset ylabel {}\n",
+                      quoted(plot.title), quoted(plot.x_label), quoted(plot.y_label));
   if (!plot.categories.empty()) return text + bars(plot);
   if (plot.log_x) text += "set logscale x 2\nset format x '%.0f'\n";
   if (plot.log_y) text += "set logscale y 10\n";

@@ -35,21 +35,23 @@ bool Progress::due(double share) const {
   return line(share) > line(last_share_);
 }
 
-bool Progress::due(int64_t done, int64_t total) const {
+bool Progress::due(int64_t done, int64_t total) {
+  begin_at(static_cast<double>(done - 1) / static_cast<double>(total));
   return due(static_cast<double>(done) / static_cast<double>(total));
 }
 
 void Progress::update(int64_t done, int64_t total, std::string_view text) {
-  const double all = static_cast<double>(total);
-  show(static_cast<double>(done - 1) / all, static_cast<double>(done) / all, text);
+  begin_at(static_cast<double>(done - 1) / static_cast<double>(total));
+  show(static_cast<double>(done) / static_cast<double>(total), text);
 }
 
-void Progress::show(double before, double share, std::string_view text) {
-  if (whole_ != nullptr) {
-    const auto of_whole = [&](double part) { return begin_ + (end_ - begin_) * part; };
-    return whole_->show(of_whole(before), of_whole(share), prefix_ + std::string(text));
-  }
-  if (first_ < 0) first_ = std::max(0.0, before);
+void Progress::begin_at(double share) {
+  if (whole_ != nullptr) return whole_->begin_at(begin_ + (end_ - begin_) * share);
+  if (first_ < 0) first_ = std::max(0.0, share);
+}
+
+void Progress::show(double share, std::string_view text) {
+  if (whole_ != nullptr) return whole_->show(begin_ + (end_ - begin_) * share, prefix_ + std::string(text));
   if (!due(share)) return;
   last_ = Clock::now();
   last_share_ = share;

@@ -25,7 +25,7 @@ class Progress {
   // started.
   void update(int64_t done, int64_t total, std::string_view text);
   // Whether the next update would be shown: spares making its text.
-  bool due(int64_t done, int64_t total) const;
+  bool due(int64_t done, int64_t total);
   // A line of its own, above the updating one.
   void line(std::string_view text);
   void finish();  // leaves the updating line behind; that of a part goes on with the whole
@@ -33,8 +33,8 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // `share` of the work is done, and before this call at least `before` was.
-  void show(double before, double share, std::string_view text);
+  void begin_at(double share);  // of the work that was done before the first call, not in this time
+  void show(double share, std::string_view text);
   bool due(double share) const;
 
   std::FILE* output_;

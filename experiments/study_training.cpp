@@ -51,15 +51,16 @@ std::vector<Position*> layers_of(Transformer& model) {
   return layers;
 }
 
-// 0 .. 15, then eight a doubling, to four times the training length.
+// 0 .. 64, then eight a doubling, to four times the training length.
 std::vector<int64_t> kernel_lags(int64_t context) {
   std::vector<int64_t> lags;
-  for (double lag = 0; lag <= static_cast<double>(4 * context); lag = lag < 16 ? lag + 1 : lag * std::exp2(0.125))
+  for (double lag = 0; lag <= static_cast<double>(4 * context); lag = lag < 64 ? lag + 1 : lag * std::exp2(0.125))
     lags.push_back(std::llround(lag));
   return lags;
 }
 
-// b_h(d) of every layer and head as they were learned; null where the strategy has no lag bias.
+// b_h(d) of every layer and head as they were learned, from each lag on the mean up to the next: points far apart would
+// show fast waves as noise. Null where the strategy has no lag bias.
 json kernels_json(Transformer& model) {
   const std::vector<int64_t> lags = kernel_lags(model.config().context);
   const int64_t all = lags.back() + 1;
@@ -72,7 +73,12 @@ json kernels_json(Transformer& model) {
     json heads = json::array();
     for (int64_t head = 0; head < model.config().heads; ++head) {
       json values = json::array();
-      for (const int64_t lag : lags) values.push_back(bias.value().at({head, lag}));
+      for (size_t i = 0; i < lags.size(); ++i) {
+        const int64_t next = i + 1 < lags.size() ? lags[i + 1] : all;
+        double sum = 0;
+        for (int64_t lag = lags[i]; lag < next; ++lag) sum += bias.value().at({head, lag});
+        values.push_back(sum / static_cast<double>(next - lags[i]));
+      }
       heads.push_back(values);
     }
     layers.push_back(heads);

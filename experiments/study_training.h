@@ -4,9 +4,9 @@
 //   result   {"training": {"parameters", "steps", "tokens", "seconds", "loss"},           loss: of the last tenth, nats
 //             "evaluation": as eval.json,                                                 null where it diverged
 //             "sectors": [{"sector", "order", "mass", ...}], "layers": [the same of each layer],
-//             "kernels": {"lags": [...], "layers": [layer][head][lag]},                   where there is a lag bias
-//             "measured": what the study's own measurement gave,
-//             "diverged": what step() said}                                               only then
+//             "kernels": {"lags": [...], "layers": [layer][head][lag]},                   of a lag bias; means from a
+//             lag to the next "measured": what the study's own measurement gave, "diverged": what step() said} only
+//             then
 #pragma once
 
 #include <functional>
