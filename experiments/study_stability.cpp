@@ -216,16 +216,21 @@ Section scales_table(const Results& results) {
   return section;
 }
 
+const char* shown(const std::string& kind) {
+  return kind == "raw" ? "raw" : "light cone";
+}
+
 Section resolution_table(const json& rows) {
   Section section{.name = "resolution", .title = "Resolution at long range", .text = {}};
   section.text =
       "Windows of 64 lags that end at each length. Span: radians that a frequency of 0.1 turns by. Hits: how "
-      "often the features of a lag, with noise, are told from those of the 8 lags around it (chance: 0.11).";
+      "often the features of a lag, with noise, are told from those of the 8 lags around it (a guess: 0.11; noise "
+      "above the whole span throws the nearest to the ends of the range, and hits fall below that).";
   section.table = Table{{"length", "noise", "span raw", "span light cone", "hits raw", "hits light cone"}, {}};
   Plot plot{
       .title = "Hard-negative retrieval", .x_label = "lag", .y_label = "share of hits", .series = {}, .log_x = true};
   for (const char* kind : {"raw", "light_cone"}) {
-    Series series{.label = std::string(kind) + ", noise 0.03", .x = {}, .y = {}, .points = true};
+    Series series{.label = fmt::format("{}, noise 0.03", shown(kind)), .x = {}, .y = {}, .points = true};
     for (const json& row : rows) {
       if (row.at("noise") != 0.03) continue;
       series.x.push_back(row.at("length"));
@@ -249,7 +254,7 @@ Section span_against_retrieval(const json& rows) {
             .series = {}};
   for (const double noise : {0.01, 0.03, 0.1})
     for (const char* kind : {"raw", "light_cone"}) {
-      Series series{.label = fmt::format("{}, noise {}", kind, noise), .x = {}, .y = {}, .points = true};
+      Series series{.label = fmt::format("{}, noise {}", shown(kind), noise), .x = {}, .y = {}, .points = true};
       for (const json& row : rows) {
         if (row.at("noise") != noise) continue;
         series.x.push_back(row.at(std::string("span_") + kind));

@@ -1,12 +1,13 @@
 // Experiments that train models. One (variant, corpus, seed) is one piece and one run folder, OUT/runs/KEY: trained by
 // the Trainer, taken up again from its checkpoint when it was killed, then evaluated at a list of lengths and measured.
 //
-//   result   {"training": {"parameters", "steps", "tokens", "seconds", "loss"},           loss: of the last tenth, nats
-//             "evaluation": as eval.json,                                                 null where it diverged
-//             "sectors": [{"sector", "order", "mass", ...}], "layers": [the same of each layer],
-//             "kernels": {"lags": [...], "layers": [layer][head][lag]},                   of a lag bias; means from a
-//             lag to the next "measured": what the study's own measurement gave, "diverged": what step() said} only
-//             then
+//   training     {"parameters", "steps", "tokens", "seconds", "loss"}: the loss of the last tenth, nats a token
+//   evaluation   as eval.json; null where the training diverged
+//   sectors      [{"sector", "order", "mass", ...}] of the whole model
+//   layers       [the same of each layer]
+//   kernels      {"lags": [...], "layers": [layer][head][lag]} of a lag bias, its mean from each lag up to the next
+//   measured     what the study's own measurement gave
+//   diverged     only then: what step() said
 #pragma once
 
 #include <functional>

@@ -158,29 +158,51 @@ TEST(TrainingStudies, RankingLeavesOutWhatDiverged) {
   EXPECT_STREQ(all[1].variant->name, "rope");
 }
 
-// The whole of each study that trains, at scale smoke, on one small file: every table, plot and finding is made.
-TEST(TrainingStudies, SmokeMakesTheWholePage) {
+// At scale smoke, on one small file: every table, plot and finding is made.
+TEST(TrainingStudies, ThePageOfSectors) {
   const Folder folder;
-  const std::string data = folder.write("text.txt", sample_text(20000));
-  for (const char* name : {"byte-lm", "music"}) {
-    const std::string out = folder.path(name);
-    const ProgramRun run = sextant({"experiment", name, "--data", data, "--out", out, "--json", "--quiet"});
-    ASSERT_EQ(run.status, 0) << run.err;
-    const json answer = json::parse(run.out);
-    EXPECT_EQ(answer.at("worked"), 13);
-    EXPECT_GE(answer.at("findings").size(), 3u);
-    for (const json& finding : answer.at("findings")) {
-      EXPECT_FALSE(finding.at("here").get<std::string>().empty()) << finding.dump();
-      EXPECT_TRUE(finding.at("agrees").is_null()) << "thirty steps are no evidence";
-    }
-    const std::string page = read_file(out + "/report.html");
-    for (const char* part : {"Loss by context length: text", "Sector mass by corpus and layer", "Kernels learned"})
-      EXPECT_NE(page.find(part), std::string::npos) << part;
-    EXPECT_NE(page.find("<b>"), std::string::npos) << "the best is marked";
-    EXPECT_NE(read_file(out + "/report.md").find("| pj-bias-all | 1 |"), std::string::npos);
-    EXPECT_NE(read_file(out + "/report-mass-by-layer-plot.csv").find("FJ 0,text 1,"), std::string::npos);
+  const std::string data = folder.write("text.txt", sample_text(20000)), out = folder.path("out");
+  const ProgramRun run = sextant({"experiment", "byte-lm", "--data", data, "--out", out, "--json", "--quiet"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const json answer = json::parse(run.out);
+  EXPECT_EQ(answer.at("worked"), 13);
+  EXPECT_EQ(answer.at("findings").size(), 6u);
+  for (const json& finding : answer.at("findings")) {
+    EXPECT_FALSE(finding.at("here").get<std::string>().empty()) << finding.dump();
+    EXPECT_TRUE(finding.at("agrees").is_null()) << "thirty steps are no evidence";
   }
+  const std::string page = read_file(out + "/report.html");
+  for (const char* part : {"Loss by context length: text", "Sector mass by corpus and layer", "Kernels learned"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_NE(page.find("<b>"), std::string::npos) << "the best is marked";
+  EXPECT_NE(read_file(out + "/report.md").find("| pj-bias-all | 1 |"), std::string::npos);
+  EXPECT_NE(read_file(out + "/report-mass-by-layer-plot.csv").find("FJ 0,text 1,"), std::string::npos);
 }
+
+// Every experiment that is registered, as a whole, without any data on the machine.
+class SmokeScale : public testing::TestWithParam<std::string> {};
+
+TEST_P(SmokeScale, NeedsNoDataAndMakesAPage) {
+  const Folder folder;
+  const ProgramRun run =
+      sextant({"experiment", GetParam(), "--scale", "smoke", "--out", folder.path("out"), "--json", "--quiet"},
+              {"SEXTANT_DATA=" + folder.path("none"), "XDG_CACHE_HOME=" + folder.path("cache")});
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_FALSE(json::parse(run.out).at("findings").empty());
+  EXPECT_GT(std::filesystem::file_size(folder.path("out/report.html")), 5000u);
+}
+
+std::vector<std::string> names_of_studies() {
+  std::vector<std::string> names;
+  for (const study::Study& each : study::studies()) names.push_back(each.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, SmokeScale, testing::ValuesIn(names_of_studies()), [](const auto& each) {
+  std::string name = each.param;
+  std::erase(name, '-');
+  return name;
+});
 
 // The exact solution of a task is in the span of its own strategy: some steps bring it well below the start.
 TEST(TrainingStudies, SyntheticTasksLearnAndReport) {
