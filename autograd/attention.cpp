@@ -10,6 +10,7 @@
 #include "autograd/shaping.h"
 #include "autograd/softmax.h"
 #include "core/error.h"
+#include "core/shape_format.h"
 #include "core/tile_transport.h"
 
 namespace sextant {
@@ -20,15 +21,15 @@ void check(const AttentionArguments& a) {
   const Shape& q = a.q.shape();
   require(q.rank() == 4 && a.k.shape().rank() == 4 && a.k.shape() == a.v.shape() && a.k.size(0) == q[0] &&
               a.k.size(1) >= q[1] && a.k.size(2) == q[2] && a.k.size(3) == q[3],
-          "attention of q {}, k {}, v {}, must be [B, T, H, D], [B, S, H, D], [B, S, H, D] with S >= T", q.text(),
-          a.k.shape().text(), a.v.shape().text());
+          "attention of q {}, k {}, v {}, must be [B, T, H, D], [B, S, H, D], [B, S, H, D] with S >= T", q, a.k.shape(),
+          a.v.shape());
   if (a.bias.defined())
     require(a.bias.shape().rank() == 2 && a.bias.size(0) == q[2] && a.bias.size(1) >= a.k.size(1),
-            "attention: lag bias {}, must be [{}, {} or more]", a.bias.shape().text(), q[2], a.k.size(1));
+            "attention: lag bias {}, must be [{}, {} or more]", a.bias.shape(), q[2], a.k.size(1));
   if (a.gate.defined())
     require(a.gate.shape() == Shape{q[0], a.k.size(1), q[2]} && a.gate.dtype() == DType::f64,
-            "attention: gate {} of {}, must be {} of f64", a.gate.shape().text(), name_of(a.gate.dtype()),
-            Shape{q[0], a.k.size(1), q[2]}.text());
+            "attention: gate {} of {}, must be {} of f64", a.gate.shape(), name_of(a.gate.dtype()),
+            Shape{q[0], a.k.size(1), q[2]});
 }
 
 Sink wanted(Variable x) {
@@ -50,18 +51,16 @@ Variable attention(const AttentionArguments& arguments) {
   const Tensor out = tape.empty(shape, arguments.q.dtype());
   const Tensor lse = tape.empty({shape[0], shape[2], shape[1]}, arguments.q.dtype());
   kernels::attention(inputs, out, lse);
-  const auto& extra = arguments.transport_inputs;
-  const Variable result = tape.record(
-      "attention",
-      {arguments.q, arguments.k, arguments.v, arguments.bias, arguments.gate, extra[0], extra[1], extra[2]}, out,
-      [arguments, inputs, out, lse](const Tensor& dout) {
-        Tape& own = arguments.q.tape();
-        const AttentionGradients gradients{wanted(arguments.q), wanted(arguments.k), wanted(arguments.v),
-                                           wanted(arguments.bias), wanted(arguments.gate)};
-        kernels::attention_backward(inputs, out, lse, dout, gradients, own.arena());
-        if (arguments.transport != nullptr) arguments.transport->finish_backward();
-      },
-      {lse});
+  const Variable result =
+      tape.record("attention", {arguments.q, arguments.k, arguments.v, arguments.bias, arguments.gate}, out,
+                  [arguments, inputs, out, lse](const Tensor& dout) {
+                    Tape& own = arguments.q.tape();
+                    const AttentionGradients gradients{wanted(arguments.q), wanted(arguments.k), wanted(arguments.v),
+                                                       wanted(arguments.bias), wanted(arguments.gate)};
+                    kernels::attention_backward(inputs, out, lse, dout, gradients, own.arena());
+                    if (arguments.transport != nullptr) arguments.transport->finish_backward();
+                  },
+                  {lse});
   // Pairs (i, j) of one head; each costs 2 D for q k^T and 2 D for p v, and 2.5 times that backward.
   const double pairs = static_cast<double>(shape[1]) *
                        (static_cast<double>(arguments.k.size(1)) - 0.5 * static_cast<double>(shape[1] - 1));
@@ -116,7 +115,7 @@ using Inputs = std::span<const Variable>;
 
 AUDIT(attention, "attention") {
   const auto arguments = [](Inputs x) {
-    AttentionArguments a{x[0], x[1], x[2], {}, {}, 0.7, nullptr, {}};
+    AttentionArguments a{x[0], x[1], x[2], {}, {}, 0.7, nullptr};
     for (size_t i = 3; i < x.size(); ++i) (x[i].shape().rank() == 2 ? a.bias : a.gate) = x[i];
     return a;
   };

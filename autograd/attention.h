@@ -12,8 +12,7 @@ struct AttentionArguments {
   Variable bias;  // [H, >= S] or undefined
   Variable gate;  // [B, S, H] f64 prefix sums F, or undefined
   double scale = 1.0;
-  TileTransport* transport = nullptr;  // with the Variables it reads, so that the tape knows about them:
-  std::array<Variable, 3> transport_inputs{};
+  TileTransport* transport = nullptr;
 };
 
 Variable attention(const AttentionArguments& arguments);  // [B, T, H, D]

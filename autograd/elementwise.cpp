@@ -7,6 +7,7 @@
 #include "autograd/gradient_check.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/shape_format.h"
 
 namespace sextant {
 
@@ -55,8 +56,8 @@ Shape broadcast_shape(const char* name, const Shape& a, const Shape& b) {
   for (int dim = 0; dim < rank; ++dim) {
     const int from_a = dim - (rank - a.rank()), from_b = dim - (rank - b.rank());
     const int64_t size_a = from_a < 0 ? 1 : a[from_a], size_b = from_b < 0 ? 1 : b[from_b];
-    require(size_a == size_b || size_a == 1 || size_b == 1, "{} of shapes {} and {}, which do not broadcast", name,
-            a.text(), b.text());
+    require(size_a == size_b || size_a == 1 || size_b == 1, "{} of shapes {} and {}, which do not broadcast", name, a,
+            b);
     result.append(size_a == 1 ? size_b : size_a);
   }
   return result;

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "core/shape_format.h"
 
 namespace sextant {
 
@@ -328,7 +329,7 @@ double worst_difference(const TapeFunction& a, const TapeFunction& b, std::span<
   Arena arena;
   const Evaluation first = evaluate(a, inputs, arena, seed, true), second = evaluate(b, inputs, arena, seed, true);
   require(first.output.shape() == second.output.shape(), "two functions that should agree give shapes {} and {}",
-          first.output.shape().text(), second.output.shape().text());
+          first.output.shape(), second.output.shape());
   const auto value = [](const Tensor& t, int64_t i) { return t.defined() ? t.flat(i) : 0.0; };
   const auto count_of = [](const Tensor& x, const Tensor& y) {
     return x.defined() ? x.elements() : y.defined() ? y.elements() : 0;

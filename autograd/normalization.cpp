@@ -5,6 +5,7 @@
 #include "autograd/gradient_check.h"
 #include "autograd/reductions.h"
 #include "core/error.h"
+#include "core/shape_format.h"
 
 namespace sextant {
 
@@ -16,8 +17,8 @@ std::array<Variable, 2> add_layer_norm(Variable x, Variable residual, Variable g
   Tape& tape = x.tape();
   const int64_t width = x.shape().rank() ? x.size(-1) : 0;
   require(x.value().rank() >= 1 && gain.shape() == Shape{width} && bias.shape() == Shape{width},
-          "layer norm of x {} with gain {} and bias {}, must be [.., C], [C] and [C]", x.shape().text(),
-          gain.shape().text(), bias.shape().text());
+          "layer norm of x {} with gain {} and bias {}, must be [.., C], [C] and [C]", x.shape(), gain.shape(),
+          bias.shape());
   if (residual.defined()) require_shape(residual.value(), x.shape(), "the residual of layer norm");
   const int64_t rows = x.shape().rows();
   const Shape flat{rows, width};

@@ -5,6 +5,7 @@
 #include "autograd/gradient_check.h"
 #include "autograd/shaping.h"
 #include "core/error.h"
+#include "core/shape_format.h"
 
 namespace sextant {
 
@@ -12,13 +13,11 @@ FORMULA("matmul", "c = a b", "da = dc b^T,  db = a^T dc");
 Variable matmul(Variable a, Variable b) {
   const int rank = a.value().rank();
   require(rank >= 2 && b.value().rank() == rank && a.size(-1) == b.size(-2) && a.dtype() == b.dtype(),
-          "matmul of shapes {} and {}, must be [.., M, K] and [.., K, N] of one dtype", a.shape().text(),
-          b.shape().text());
+          "matmul of shapes {} and {}, must be [.., M, K] and [.., K, N] of one dtype", a.shape(), b.shape());
   Shape shape = a.shape();
   shape.set(-1, b.size(-1));
   for (int dim = 0; dim < rank - 2; ++dim)
-    require(a.size(dim) == b.size(dim), "matmul of shapes {} and {}: dimension {} differs", a.shape().text(),
-            b.shape().text(), dim);
+    require(a.size(dim) == b.size(dim), "matmul of shapes {} and {}: dimension {} differs", a.shape(), b.shape(), dim);
   const Tensor c = a.tape().empty(shape, a.dtype());
   kernels::matmul(a.value(), b.value(), {c, false});
   const Variable result = a.tape().record("matmul", {a, b}, c, [a, b](const Tensor& dc) {
@@ -40,8 +39,8 @@ struct LinearShape {
 LinearShape linear_shape(Variable x, Variable weight, Variable bias) {
   require(weight.value().rank() == 2 && x.value().rank() >= 1 && x.size(-1) == weight.size(1) &&
               x.dtype() == weight.dtype(),
-          "linear of x {} ({}) with weight {} ({}), must be [.., K] and [M, K] of one dtype", x.shape().text(),
-          name_of(x.dtype()), weight.shape().text(), name_of(weight.dtype()));
+          "linear of x {} ({}) with weight {} ({}), must be [.., K] and [M, K] of one dtype", x.shape(),
+          name_of(x.dtype()), weight.shape(), name_of(weight.dtype()));
   LinearShape shape{x.shape().rows(), weight.size(1), weight.size(0), x.shape()};
   shape.output.set(-1, shape.outputs);
   if (bias.defined()) require_shape(bias.value(), {shape.outputs}, "the bias of linear");

@@ -5,6 +5,7 @@
 #include "autograd/gradient_check.h"
 #include "autograd/shaping.h"
 #include "core/error.h"
+#include "core/shape_format.h"
 
 namespace sextant {
 
@@ -25,7 +26,7 @@ Variable mean(Variable x) {
 FORMULA("sum_dim", "y[.., ..] = sum over s of x[.., s, ..]", "dx[.., s, ..] = dy[.., ..] for every s");
 Variable sum(Variable x, int dim, bool keep) {
   if (dim < 0) dim += x.value().rank();
-  require(dim >= 0 && dim < x.value().rank(), "sum over dimension {} of a tensor of shape {}", dim, x.shape().text());
+  require(dim >= 0 && dim < x.value().rank(), "sum over dimension {} of a tensor of shape {}", dim, x.shape());
   Shape shape, kept = x.shape();
   kept.set(dim, 1);
   for (int d = 0; d < x.value().rank(); ++d)
@@ -61,7 +62,7 @@ FORMULA("cumulative_sum", "y[t] = initial + sum_{s <= t} x[s], in double", "dx[s
 Variable cumulative_sum(Variable x, int dim, const Tensor& initial) {
   if (dim < 0) dim += x.value().rank();
   require(dim >= 0 && dim < x.value().rank(), "cumulative_sum over dimension {} of a tensor of shape {}", dim,
-          x.shape().text());
+          x.shape());
   Tape& tape = x.tape();
   const Tensor input = contiguous(tape.arena(), x.value());
   const Tensor y = tape.empty(x.shape(), DType::f64);

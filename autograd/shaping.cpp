@@ -8,6 +8,7 @@
 #include "autograd/products.h"
 #include "autograd/reductions.h"
 #include "core/error.h"
+#include "core/shape_format.h"
 
 namespace sextant {
 
@@ -50,12 +51,12 @@ FORMULA("concatenate", "y = a, then b along a dimension", "da = the first part o
 Variable concatenate(Variable a, Variable b, int dim) {
   if (dim < 0) dim += a.value().rank();
   require(a.value().rank() == b.value().rank() && dim >= 0 && dim < a.value().rank(),
-          "concatenate of shapes {} and {} along dimension {}", a.shape().text(), b.shape().text(), dim);
+          "concatenate of shapes {} and {} along dimension {}", a.shape(), b.shape(), dim);
   Shape shape = a.shape(), expected = b.shape();
   expected.set(dim, a.size(dim));
   require(expected == a.shape() && a.dtype() == b.dtype(),
-          "concatenate of shapes {} and {} along dimension {}: other sizes or dtypes differ", a.shape().text(),
-          b.shape().text(), dim);
+          "concatenate of shapes {} and {} along dimension {}: other sizes or dtypes differ", a.shape(), b.shape(),
+          dim);
   const int64_t first = a.size(dim), second = b.size(dim);
   shape.set(dim, first + second);
   const Tensor y = a.tape().empty(shape, a.dtype());
@@ -89,7 +90,7 @@ Tensor qkv_window(const Tensor& whole, int code) {
 FORMULA("split_qkv", "q, k, v = the three windows of qkv", "dqkv = dq, dk, dv, written straight into its windows");
 std::array<Variable, 3> split_qkv(Variable qkv, int64_t heads) {
   require(qkv.value().rank() == 3 && heads > 0 && qkv.size(2) % (3 * heads) == 0,
-          "split_qkv of shape {} into {} heads, must be [B, T, 3 * heads * D]", qkv.shape().text(), heads);
+          "split_qkv of shape {} into {} heads, must be [B, T, 3 * heads * D]", qkv.shape(), heads);
   const Tensor whole = qkv.value();
   const std::array<Tensor, 3> parts{qkv_part(whole, heads, 0), qkv_part(whole, heads, 1), qkv_part(whole, heads, 2)};
   if (qkv.needs_gradient() &&
@@ -111,7 +112,7 @@ std::array<Variable, 3> split_qkv(Variable qkv, int64_t heads) {
 FORMULA("embedding", "y[n] = table[ids[n]]", "dtable[v] = sum over n with ids[n] = v of dy[n]");
 Variable embedding(Variable table, std::span<const int32_t> ids, const Shape& ids_shape) {
   require(ids_shape.elements() == static_cast<int64_t>(ids.size()), "embedding of {} ids as shape {}", ids.size(),
-          ids_shape.text());
+          ids_shape);
   Tape& tape = table.tape();
   const int64_t count = ids_shape.elements(), width = table.size(1);
   Shape shape = ids_shape;
@@ -150,8 +151,7 @@ Variable gather_rows(Variable x, std::span<const int64_t> rows) {
   shape.set(0, static_cast<int64_t>(rows.size()));
   const Tensor y = tape.empty(shape, x.dtype());
   for (size_t i = 0; i < rows.size(); ++i) {
-    require(rows[i] >= 0 && rows[i] < x.size(0), "gather_rows: row {} of a tensor of shape {}", rows[i],
-            x.shape().text());
+    require(rows[i] >= 0 && rows[i] < x.size(0), "gather_rows: row {} of a tensor of shape {}", rows[i], x.shape());
     y.select(0, static_cast<int64_t>(i)).copy_from(x.value().select(0, rows[i]));
   }
   auto* kept = static_cast<int64_t*>(tape.arena().allocate(rows.size_bytes()));

@@ -9,6 +9,7 @@
 #include "autograd/reductions.h"
 #include "autograd/shaping.h"
 #include "core/error.h"
+#include "core/shape_format.h"
 
 namespace sextant {
 
@@ -58,7 +59,7 @@ Variable cross_entropy(Variable logits, std::span<const int32_t> targets) {
   Tape& tape = logits.tape();
   const int64_t rows = logits.shape().rows(), vocabulary = logits.size(-1);
   require(static_cast<int64_t>(targets.size()) == rows, "cross_entropy of logits {} with {} targets, must be one a row",
-          logits.shape().text(), targets.size());
+          logits.shape(), targets.size());
   const Tensor flat = contiguous(tape.arena(), logits.value()).reshape({rows, vocabulary});
   const Tensor losses = tape.empty({rows}, DType::f64), lse = tape.empty({rows}, logits.dtype());
   auto* kept = static_cast<int32_t*>(tape.arena().allocate(targets.size_bytes()));

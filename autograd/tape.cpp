@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "core/shape_format.h"
 
 namespace sextant {
 
@@ -171,7 +172,7 @@ void Tape::accumulate(int index, const Tensor& contribution) {
 
 void Tape::backward(Variable loss) {
   require(loss.value().elements() == 1, "backward() starts from a loss of one element, this one ('{}') has shape {}",
-          node(loss.index_).name, loss.shape().text());
+          node(loss.index_).name, loss.shape());
   const Tensor one = full(arena_, loss.shape(), 1.0, loss.dtype());
   backward(loss, one);
 }

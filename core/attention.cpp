@@ -9,6 +9,7 @@
 #include "core/denormals.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/shape_format.h"
 
 namespace sextant {
 
@@ -157,31 +158,25 @@ void forward(const AttentionInputs& inputs, const Tensor& out, const Tensor& lse
 namespace attention_tiles {
 
 void require_rows(const Tensor& x, const Shape& shape, DType dtype, const char* what) {
-  if (!(x.shape() == shape)) require_shape(x, shape, what);  // which would make its message each time
+  require_shape(x, shape, what);
   require(x.dtype() == dtype, "attention: {} is {}, must be {}", what, name_of(x.dtype()), name_of(dtype));
   require(x.size(-1) == 1 || x.stride(-1) == 1,
           "attention: the last dimension of {} must be contiguous, its stride is {}", what, x.stride(-1));
 }
 
 void require_lags(const Tensor& x, const Sizes& sizes, DType dtype, const char* what) {
-  if (x.rank() != 2 || x.size(0) != sizes.heads || x.size(1) < sizes.keys) {
-    fail("attention: {} is {}, must be [{}, at least {}]", what, x.shape().text(), sizes.heads, sizes.keys);
-  }
+  require(x.rank() == 2 && x.size(0) == sizes.heads && x.size(1) >= sizes.keys,
+          "attention: {} is {}, must be [{}, at least {}]", what, x.shape(), sizes.heads, sizes.keys);
   require_rows(x, x.shape(), dtype, what);
 }
 
 void check(const AttentionInputs& inputs, const Tensor& out, const Tensor& lse) {
-  // The texts of the shapes are made only when they are needed.
-  if (inputs.q.rank() != 4 || inputs.k.rank() != 4) {
-    fail("attention: q {} and k {} must be [B, T, H, D] and [B, S, H, D]", inputs.q.shape().text(),
-         inputs.k.shape().text());
-  }
+  require(inputs.q.rank() == 4 && inputs.k.rank() == 4,
+          "attention: q {} and k {} must be [B, T, H, D] and [B, S, H, D]", inputs.q.shape(), inputs.k.shape());
   const Sizes sizes = sizes_of(inputs);
   const DType dtype = inputs.q.dtype();
-  if (sizes.batch < 1 || sizes.heads < 1 || sizes.depth < 1 || sizes.queries < 1 || sizes.queries > sizes.keys) {
-    fail("attention: q {} must have 1 <= T <= S queries for the keys of k {}", inputs.q.shape().text(),
-         inputs.k.shape().text());
-  }
+  require(sizes.batch >= 1 && sizes.heads >= 1 && sizes.depth >= 1 && sizes.queries >= 1 && sizes.queries <= sizes.keys,
+          "attention: q {} must have 1 <= T <= S queries for the keys of k {}", inputs.q.shape(), inputs.k.shape());
   const Shape queries{sizes.batch, sizes.queries, sizes.heads, sizes.depth},
       keys{sizes.batch, sizes.keys, sizes.heads, sizes.depth};
   require_rows(inputs.q, queries, dtype, "q");

@@ -10,6 +10,7 @@
 #include "core/kernels.h"
 #include "core/parallel.h"
 #include "core/scratch.h"
+#include "core/shape_format.h"
 #include "core/simd/gemm.h"
 #include "core/simd/rows.h"
 #include "core/tree_sum.h"
@@ -269,9 +270,8 @@ void matmul(const Tensor& a, const Tensor& b, const Sink& sink) {
     fits = a.size(dim) == c.size(dim) && b.size(dim) == c.size(dim);
     batch *= c.size(dim);
   }
-  if (!fits)
-    fail("matmul: {} x {} does not give {}; it must be [.., M, K] x [.., K, N] = [.., M, N]", a.shape().text(),
-         b.shape().text(), c.shape().text());
+  require(fits, "matmul: {} x {} does not give {}; it must be [.., M, K] x [.., K, N] = [.., M, N]", a.shape(),
+          b.shape(), c.shape());
 
   dispatch(c.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -304,7 +304,7 @@ void matmul(const Tensor& a, const Tensor& b, const Sink& sink) {
 void linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y, const Tensor& activated) {
   require_dtypes("linear", x, weight, y);
   require(x.rank() == 2 && weight.rank() == 2 && x.size(1) == weight.size(1),
-          "linear: x {} and weight {} must be [N, K] and [M, K]", x.shape().text(), weight.shape().text());
+          "linear: x {} and weight {} must be [N, K] and [M, K]", x.shape(), weight.shape());
   require_shape(y, {x.size(0), weight.size(0)}, "linear: y");
   require(y.size(1) <= 1 || y.stride(1) == 1, "linear: the rows of y must be contiguous");
   if (bias.defined()) {
@@ -336,8 +336,7 @@ void linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Ten
 // dx (+)= dy W
 void linear_backward_input(const Tensor& dy, const Tensor& weight, const Sink& dx) {
   require(dy.rank() == 2 && weight.rank() == 2 && dy.size(1) == weight.size(0),
-          "linear_backward_input: dy {} and weight {} must be [N, M] and [M, K]", dy.shape().text(),
-          weight.shape().text());
+          "linear_backward_input: dy {} and weight {} must be [N, M] and [M, K]", dy.shape(), weight.shape());
   require_shape(dx.tensor, {dy.size(0), weight.size(1)}, "linear_backward_input: dx");
   matmul(dy, weight, dx);
 }
@@ -347,7 +346,7 @@ void linear_backward_input(const Tensor& dy, const Tensor& weight, const Sink& d
 void linear_backward_weight(const Tensor& dy, const Tensor& x, int64_t leaves, const Sink& dweight) {
   require_dtypes("linear_backward_weight", dy, x, dweight.tensor);
   require(dy.rank() == 2 && x.rank() == 2 && dy.size(0) == x.size(0),
-          "linear_backward_weight: dy {} and x {} must be [N, M] and [N, K]", dy.shape().text(), x.shape().text());
+          "linear_backward_weight: dy {} and x {} must be [N, M] and [N, K]", dy.shape(), x.shape());
   require_shape(dweight.tensor, {dy.size(1), x.size(1)}, "linear_backward_weight: dweight");
   require(dweight.tensor.contiguous(), "linear_backward_weight: dweight must be contiguous");
   require(x.size(1) <= 1 || x.stride(1) == 1, "linear_backward_weight: the rows of x must be contiguous");
@@ -393,7 +392,7 @@ void linear_backward_weight(const Tensor& dy, const Tensor& x, int64_t leaves, c
 void column_sum(const Tensor& dy, int64_t leaves, const Sink& dbias) {
   require_dtypes("column_sum", dy, dy, dbias.tensor);
   require(dy.rank() == 2 && (dy.size(1) <= 1 || dy.stride(1) == 1),
-          "column_sum: dy {} must be [N, M] with contiguous rows", dy.shape().text());
+          "column_sum: dy {} must be [N, M] with contiguous rows", dy.shape());
   require_shape(dbias.tensor, {dy.size(1)}, "column_sum: dbias");
   require(dbias.tensor.contiguous(), "column_sum: dbias must be contiguous");
   dispatch(dy.dtype(), [&](auto type) {

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/shape_format.h"
 
 namespace sextant {
 
@@ -83,7 +84,7 @@ namespace {
 // x[i] = value(i), i the row-major index: the same numbers for any dtype, up to rounding.
 template <class F>
 void fill_by_index(const Tensor& x, F&& value) {
-  require(x.contiguous(), "random numbers into a view of shape {} that is not contiguous", x.shape().text());
+  require(x.contiguous(), "random numbers into a view of shape {} that is not contiguous", x.shape());
   dispatch(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_ranges(x.elements(), 4096, [&](int64_t begin, int64_t end) {

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/kernels.h"
 #include "core/parallel.h"
+#include "core/shape_format.h"
 #include "core/simd/rows.h"
 #include "core/tree_sum.h"
 
@@ -38,12 +39,12 @@ const RowKernels<T>& loops() {
 void require_dense(const Tensor& x, const Shape& shape, DType dtype, const char* what) {
   require_shape(x, shape, what);
   require(x.dtype() == dtype, "{} is {}, must be {}", what, name_of(x.dtype()), name_of(dtype));
-  require(x.contiguous(), "{} of shape {} is a view with gaps, must be contiguous", what, x.shape().text());
+  require(x.contiguous(), "{} of shape {} is a view with gaps, must be contiguous", what, x.shape());
 }
 
 void require_rows(const Tensor& x, const char* what) {
-  require(x.rank() == 2, "{} has shape {}, must have two dimensions, [rows, columns]", what, x.shape().text());
-  require(x.size(1) > 0, "{} has shape {}, must have at least one column", what, x.shape().text());
+  require(x.rank() == 2, "{} has shape {}, must have two dimensions, [rows, columns]", what, x.shape());
+  require(x.size(1) > 0, "{} has shape {}, must have at least one column", what, x.shape());
 }
 
 void require_leaves(int64_t rows, int64_t leaves) {

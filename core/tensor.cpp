@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/shape_format.h"
 
 namespace sextant {
 
@@ -12,12 +13,9 @@ const char* name_of(DType dtype) {
 
 namespace {
 
-// Views are made in hot loops: here conditions stand before fail(), because require() would make its message every
-// time.
 int normalised(const Tensor& x, int dim, const char* what) {
   const int result = dim < 0 ? dim + x.rank() : dim;
-  if (!(result >= 0 && result < x.rank()))
-    fail("{}: dimension {} of a tensor of shape {}", what, dim, x.shape().text());
+  require(result >= 0 && result < x.rank(), "{}: dimension {} of a tensor of shape {}", what, dim, x.shape());
   return result;
 }
 
@@ -79,33 +77,32 @@ void Tensor::set_flat(int64_t index, double value) const {
 }
 
 double Tensor::at(std::initializer_list<int64_t> index) const {
-  if (!(static_cast<int>(index.size()) == rank()))
-    fail("{} indices into a tensor of shape {}", index.size(), shape_.text());
+  require(static_cast<int>(index.size()) == rank(), "{} indices into a tensor of shape {}", index.size(), shape_);
   int64_t flat_index = 0;
   int dim = 0;
   for (int64_t i : index) {
-    if (!(i >= 0 && i < size(dim))) fail("index {} of dimension {} of a tensor of shape {}", i, dim, shape_.text());
+    require(i >= 0 && i < size(dim), "index {} of dimension {} of a tensor of shape {}", i, dim, shape_);
     flat_index = flat_index * size(dim++) + i;
   }
   return flat(flat_index);
 }
 
 double Tensor::item() const {
-  if (!(elements() == 1)) fail("item() of a tensor of shape {}, which has not exactly one element", shape_.text());
+  require(elements() == 1, "item() of a tensor of shape {}, which has not exactly one element", shape_);
   return flat(0);
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  if (!contiguous()) fail("reshape of a view of shape {} that is not contiguous", shape_.text());
-  if (!(shape.elements() == elements()))
-    fail("reshape of {} to {}: {} elements against {}", shape_.text(), shape.text(), elements(), shape.elements());
+  require(contiguous(), "reshape of a view of shape {} that is not contiguous", shape_);
+  require(shape.elements() == elements(), "reshape of {} to {}: {} elements against {}", shape_, shape, elements(),
+          shape.elements());
   return wrap(data_, shape, dtype_);
 }
 
 Tensor Tensor::slice(int dim, int64_t start, int64_t length) const {
   dim = normalised(*this, dim, "slice");
-  if (!(start >= 0 && length >= 0 && start + length <= size(dim)))
-    fail("slice {}:{} of dimension {} of a tensor of shape {}", start, start + length, dim, shape_.text());
+  require(start >= 0 && length >= 0 && start + length <= size(dim),
+          "slice {}:{} of dimension {} of a tensor of shape {}", start, start + length, dim, shape_);
   Tensor view = *this;
   view.data_ += static_cast<size_t>(start * stride(dim)) * size_of(dtype_);
   view.shape_.set(dim, length);
@@ -144,8 +141,7 @@ void Tensor::fill(double value) const {
 }
 
 void Tensor::copy_from(const Tensor& source) const {
-  if (!(source.shape() == shape_))
-    fail("copy of a tensor of shape {} into one of shape {}", source.shape().text(), shape_.text());
+  require(source.shape() == shape_, "copy of a tensor of shape {} into one of shape {}", source.shape(), shape_);
   dispatch(dtype_, [&](auto to) {
     dispatch(source.dtype(), [&](auto from) {
       using To = decltype(to);
@@ -193,8 +189,8 @@ Tensor full(Arena& arena, const Shape& shape, double value, DType dtype) {
 }
 
 Tensor from_values(Arena& arena, const Shape& shape, std::span<const double> values, DType dtype) {
-  if (!(static_cast<int64_t>(values.size()) == shape.elements()))
-    fail("{} values for a tensor of shape {}", values.size(), shape.text());
+  require(static_cast<int64_t>(values.size()) == shape.elements(), "{} values for a tensor of shape {}", values.size(),
+          shape);
   const Tensor x = empty(arena, shape, dtype);
   for (int64_t i = 0; i < x.elements(); ++i) x.set_flat(i, values[static_cast<size_t>(i)]);
   return x;
@@ -232,7 +228,7 @@ double sum_of_squares(const Tensor& x) {
 }
 
 void require_shape(const Tensor& x, const Shape& shape, const char* what) {
-  if (!(x.shape() == shape)) fail("{} has shape {}, must have {}", what, x.shape().text(), shape.text());
+  require(x.shape() == shape, "{} has shape {}, must have {}", what, x.shape(), shape);
 }
 
 }  // namespace sextant

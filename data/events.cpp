@@ -140,4 +140,9 @@ std::string event_name(int32_t token) {
   return fmt::format("no event: {}", token);
 }
 
+std::string pitch_name(int pitch) {
+  constexpr std::array<const char*, 12> names = {"C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"};
+  return fmt::format("{}{}", names[static_cast<size_t>(pitch % 12)], pitch / 12 - 1);
+}
+
 }  // namespace sextant

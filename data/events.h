@@ -33,6 +33,18 @@ constexpr int32_t event_begin = 388;
 constexpr int32_t event_end = 389;
 constexpr int32_t event_vocabulary = 390;
 
+// The classes of events: they part the vocabulary, in this order.
+struct EventClass {
+  const char* name;
+  int32_t first, tokens;
+};
+constexpr std::array<EventClass, 6> event_classes = {{{"note-off", event_note_off, 128},
+                                                      {"note-on", event_note_on, 128},
+                                                      {"time-shift", event_time_shift, 100},
+                                                      {"velocity", event_velocity, 32},
+                                                      {"begin", event_begin, 1},
+                                                      {"end", event_end, 1}}};
+
 constexpr int32_t steps_per_second = 100;
 constexpr int32_t longest_shift = 100;  // steps
 constexpr int32_t velocity_bins = 32;
@@ -65,5 +77,6 @@ std::vector<Note> decode_events(std::span<const int32_t> tokens);
 std::vector<std::array<int64_t, 2>> split_pieces(std::span<const int32_t> tokens);
 
 std::string event_name(int32_t token);  // "note-on 60", "shift 0.25 s", ..., for people
+std::string pitch_name(int pitch);      // "C4" for 60, "F#2" for 42
 
 }  // namespace sextant

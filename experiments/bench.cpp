@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/random.h"
+#include "experiments/random_tokens.h"
 #include "nn/generation.h"
 #include "positional/spec.h"
 
@@ -18,14 +18,6 @@ constexpr double clip_norm = 1.0, learning_rate = 3e-4;
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::vector<int32_t> random_tokens(uint64_t seed, const char* stream, int64_t count, int64_t vocabulary) {
-  const Random random(seed, stream);
-  std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < count; ++i)
-    tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocabulary))));
-  return tokens;
 }
 
 }  // namespace

@@ -1,13 +1,17 @@
 // `sextant data`: which data there are, fetching them, looking at them.
 #include <algorithm>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "data/corpus.h"
+#include "data/events.h"
 #include "data/fetch.h"
 #include "data/statistics.h"
 #include "data/synthetic.h"
 #include "experiments/command.h"
+#include "experiments/histogram.h"
+#include "experiments/progress.h"
 
 namespace sextant {
 namespace {
@@ -17,7 +21,10 @@ using nlohmann::json;
 // "here", or how to get it.
 std::string where(const std::string& name) {
   try {
-    return fmt::format("{} tokens here", statistics(*open_corpus(name)).tokens);
+    const auto corpus = open_corpus(name);
+    int64_t tokens = 0;
+    for (const Split split : all_splits) tokens += corpus->size(split);
+    return fmt::format("{} tokens here", tokens);
   } catch (const Error& error) {
     return error.what();
   }
@@ -47,29 +54,24 @@ int fetch_named(const Arguments& arguments, const std::string& name) {
   return 0;
 }
 
-// The most frequent tokens, and how many times each occurs.
-void say_histogram(const Arguments& arguments, const Corpus& corpus, const CorpusStatistics& s) {
-  std::vector<int64_t> order(s.histogram.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
-  const auto count = [&](int64_t token) { return s.histogram[static_cast<size_t>(token)]; };
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return count(a) > count(b); });
-  const auto used = std::count_if(order.begin(), order.end(), [&](int64_t token) { return count(token) > 0; });
-  arguments.say("tokens used    {} of {}; the most frequent:\n", used, corpus.vocabulary());
-  for (size_t i = 0; i < std::min<size_t>(10, static_cast<size_t>(used)); ++i) {
-    const int32_t token = static_cast<int32_t>(order[i]);
-    const std::string label = corpus.kind() == TokenKind::events ? event_name(token)
-                              : token > 32 && token < 127        ? fmt::format("'{}'", static_cast<char>(token))
-                                                                 : fmt::format("byte {}", token);
-    arguments.say("  {:<16} {:>12}  {:5.2f} %\n", label, count(token),
-                  100.0 * static_cast<double>(count(token)) / static_cast<double>(s.tokens));
-  }
-}
-
 void say_warnings(const Arguments& arguments, const Corpus& corpus) {
   constexpr size_t shown = 5;
   const auto& warnings = corpus.warnings();
   for (size_t i = 0; i < std::min(shown, warnings.size()); ++i) arguments.say("warning: {}\n", warnings[i]);
   if (warnings.size() > shown) arguments.say("and {} more warnings; --json has them all\n", warnings.size() - shown);
+}
+
+// Of each class of events: its tokens are histogram[first .. first + tokens - 1].
+json classes_json(const CorpusStatistics& s) {
+  json classes = json::array();
+  for (const EventClass& of : event_classes) {
+    const auto begin = s.histogram.begin() + of.first;
+    classes.push_back({{"name", of.name},
+                       {"first", of.first},
+                       {"tokens", of.tokens},
+                       {"count", std::accumulate(begin, begin + of.tokens, int64_t{0})}});
+  }
+  return classes;
 }
 
 json as_json(const Corpus& corpus, const CorpusStatistics& s) {
@@ -93,7 +95,8 @@ json as_json(const Corpus& corpus, const CorpusStatistics& s) {
                    {"notes", s.notes},
                    {"seconds", s.seconds},
                    {"lowest_pitch", s.lowest_pitch},
-                   {"highest_pitch", s.highest_pitch}});
+                   {"highest_pitch", s.highest_pitch},
+                   {"classes", classes_json(s)}});
   return object;
 }
 
@@ -110,6 +113,7 @@ int show(const Arguments& arguments, const std::string& name) {
   const auto corpus = open_corpus(name, {.field = arguments.text("field"), .pedal = arguments.flag("pedal")});
   const CorpusStatistics s = statistics(*corpus);
   const bool events = corpus->kind() == TokenKind::events;
+  require(events || !arguments.given("plot"), "--plot: {} is text and has no notes to draw", corpus->name());
   say_warnings(arguments, *corpus);
   arguments.say("{}: {} of {} tokens, vocabulary {}\n", corpus->name(), events ? "events" : "bytes", s.tokens,
                 corpus->vocabulary());
@@ -120,11 +124,14 @@ int show(const Arguments& arguments, const std::string& name) {
                   s.split_files[static_cast<size_t>(split)]);
   arguments.say("split          {}\n", corpus->split_rule());
   if (events) {
-    arguments.say("pieces         {}\nnotes          {}\nduration       {:.1f} hours\n", s.pieces, s.notes,
-                  s.seconds / 3600);
-    arguments.say("pitches        {}..{}\n", s.lowest_pitch, s.highest_pitch);
+    arguments.say("pieces         {}\nnotes          {}\nduration       {}\n", s.pieces, s.notes,
+                  duration_text(s.seconds));
+    if (s.notes > 0)
+      arguments.say("pitches        {}..{} ({}..{})\n", s.lowest_pitch, s.highest_pitch, pitch_name(s.lowest_pitch),
+                    pitch_name(s.highest_pitch));
   }
-  say_histogram(arguments, *corpus, s);
+  const auto used = std::ranges::count_if(s.histogram, [](int64_t count) { return count > 0; });
+  arguments.say("tokens used    {} of {}\n{}", used, corpus->vocabulary(), histogram_text(corpus->kind(), s.histogram));
   arguments.say("it begins\n{}\n", sample(*corpus, events ? 24 : 200));
   if (arguments.given("plot")) plot(arguments, *corpus);
   if (arguments.json()) arguments.print_json(as_json(*corpus, s));

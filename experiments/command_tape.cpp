@@ -3,22 +3,14 @@
 
 #include "autograd/formula.h"
 #include "core/error.h"
-#include "core/random.h"
 #include "experiments/command.h"
 #include "experiments/page.h"
+#include "experiments/random_tokens.h"
 #include "nn/transformer.h"
 
 namespace sextant {
 
 namespace {
-
-std::vector<int32_t> random_tokens(uint64_t seed, const char* stream, int64_t count, int64_t vocabulary) {
-  const Random random(seed, stream);
-  std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < count; ++i)
-    tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocabulary))));
-  return tokens;
-}
 
 std::string joined(const std::vector<int>& numbers) {
   return fmt::format("{}", fmt::join(numbers, " "));

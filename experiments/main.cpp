@@ -1,10 +1,12 @@
 // The `sextant` program: finds the command, runs it, and turns whatever was thrown into one line and an exit status.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <string_view>
 
 #include "core/cpu.h"
 #include "core/error.h"
@@ -42,7 +44,8 @@ void flush_output() {
 int run_command(const Command& command, int argc, char** argv) {
   const Arguments arguments = command.parse(argc, argv);
   if (arguments.flag("help")) {
-    fmt::print("{}", command.help());
+    fmt::print(arguments.output(), "{}", command.help());
+    arguments.print_json({{"command", command.name}, {"help", command.help()}});
     flush_output();
     return 0;
   }
@@ -78,6 +81,13 @@ int report(int argc, char** argv, std::string message, Status status) {
   const Command* command = argc > 1 ? find_command(argv[1]) : nullptr;
   std::fflush(stdout);
   fmt::print(stderr, "sextant{}{}: {}\n", command ? " " : "", command ? command->name : "", message);
+  // With --json there is one object on stdout whatever happened. Looked for by hand: the command line itself may be
+  // what is wrong.
+  if (std::find(argv, argv + argc, std::string_view("--json")) != argv + argc) {
+    const nlohmann::json object = {{"error", message}, {"status", static_cast<int>(status)}};
+    fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    std::fflush(stdout);
+  }
   return static_cast<int>(status);
 }
 

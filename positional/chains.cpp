@@ -268,7 +268,7 @@ AuditCase anchored_case(Arena& arena, const char* label, const Shape& shape, int
     return [with](Tape& tape, std::span<const Variable> x) {
       const Variable k = anchor_keys(tape, x[1], with->family, with->tables, 0);
       TileTransport* transport = anchored_transport(tape, with->family, with->tables, k.size(1), k.dtype());
-      return attention({x[0], k, x[2], {}, {}, 0.1, transport, {}});
+      return attention({x[0], k, x[2], {}, {}, 0.1, transport});
     };
   };
   result.function = anchored(stand);
@@ -276,7 +276,7 @@ AuditCase anchored_case(Arena& arena, const char* label, const Shape& shape, int
   result.composed = [stand](Tape& tape, std::span<const Variable> x) {
     Features features{x[0], x[1], {}};
     transform_by_chains_composed(tape, features, stand->family, stand->tables, 0);
-    return attention_composed({features.q, features.k, x[2], {}, {}, 0.1, nullptr, {}});
+    return attention_composed({features.q, features.k, x[2], {}, {}, 0.1, nullptr});
   };
   return result;
 }

@@ -258,12 +258,12 @@ AuditCase path_case(Arena& arena, const char* label, int64_t length, int64_t dim
     const Variable w = unit_rows(x[3]), strength = scale(sigmoid(shift(x[4], beta)), 2.0);
     const PathTiles& tiles = *build_path_tiles(tape, {w.value(), strength.value(), x[1].value()}, 0, {}, tape.arena());
     auto* transport = new (tape.arena().allocate(sizeof(PathTransport))) PathTransport(tiles);
-    return attention({x[0], path_keys(w, strength, x[1], tiles), x[2], {}, {}, 0.7, transport, {}});
+    return attention({x[0], path_keys(w, strength, x[1], tiles), x[2], {}, {}, 0.7, transport});
   };
   result.composed = [beta, dim](Tape&, std::span<const Variable> x) {
     const Variable w = unit_rows_composed(x[3]), strength = scale(sigmoid(shift(x[4], beta)), 2.0);
     const PathFeatures plain = path_composed(w, strength, x[0], x[1], x[2]);
-    return path_composed_output(attention_composed({plain.q, plain.k, plain.v, {}, {}, 0.7, nullptr, {}}), dim);
+    return path_composed_output(attention_composed({plain.q, plain.k, plain.v, {}, {}, 0.7, nullptr}), dim);
   };
   return result;
 }

@@ -113,7 +113,7 @@ TEST(ClosedFormTest, AttentionOverEqualKeysAveragesTheValuesSeenSoFar) {
   const Tensor values = empty(arena, {1, 5, 1, 8}, DType::f64);
   for (int64_t i = 0; i < values.elements(); ++i) values.set_flat(i, static_cast<double>(i / 8));
   const Variable v = tape.constant(values);
-  const Variable out = attention({q, k, v, {}, {}, 1.0, nullptr, {}});
+  const Variable out = attention({q, k, v, {}, {}, 1.0, nullptr});
   for (int64_t t = 0; t < 5; ++t) EXPECT_NEAR(out.value().at({0, t, 0, 3}), static_cast<double>(t) / 2, 1e-14);
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -80,14 +81,30 @@ TEST(Cpu, ModelIsTheBrandString) {
 }
 #endif
 
-// How large the peak is depends on who else uses the machine: only that it is a peak at all is asserted.
-TEST(Cpu, PeakIsMeasuredForEveryInstructionSetAndType) {
+// A vector holds twice as many f32 as f64, and a wider instruction set is not slower. Others may take the machine away
+// during any one measurement: peaks are compared by the best of measurements taken by turns, until the relations show.
+TEST(Cpu, PeaksFollowTheWidthOfTheVectors) {
   const Isa before = isa();
-  for (Isa each : available_isas()) {
-    set_isa(each);
-    for (DType dtype : {DType::f32, DType::f64}) EXPECT_GT(fma_peak_gflops(1, dtype), 0.01) << name_of(each);
-  }
+  const std::vector<Isa> isas = available_isas();
+  std::vector<std::array<double, 2>> best(isas.size(), {0, 0});  // f32, f64
+  const auto holds = [&] {
+    for (size_t i = 0; i < isas.size(); ++i) {
+      const double ratio = best[i][0] / best[i][1];
+      if (ratio < 1.7 || ratio > 2.3 || (i > 0 && best[i][0] < best[i - 1][0])) return false;
+    }
+    return true;
+  };
+  constexpr int most_rounds = 40;
+  for (int round = 0; round < most_rounds && !holds(); ++round)
+    for (size_t i = 0; i < isas.size(); ++i) {
+      set_isa(isas[i]);
+      for (size_t type = 0; type < 2; ++type)
+        best[i][type] = std::max(best[i][type], fma_peak_gflops(1, type == 0 ? DType::f32 : DType::f64));
+    }
   set_isa(before);
+  EXPECT_TRUE(holds());
+  for (size_t i = 0; i < isas.size(); ++i)
+    RecordProperty(name_of(isas[i]), fmt::format("{:.1f} f32, {:.1f} f64", best[i][0], best[i][1]));
   EXPECT_THROW(fma_peak_gflops(0, DType::f32), Error);
 }
 

@@ -109,5 +109,22 @@ TEST(Events, WhatCannotBeEncoded) {
   EXPECT_ERROR(decode_events(std::vector<int32_t>{-1}), "-1");
 }
 
+TEST(Events, ClassesPartTheVocabulary) {
+  int32_t next = 0;
+  for (const EventClass& of : event_classes) {
+    EXPECT_EQ(of.first, next) << of.name;
+    next = of.first + of.tokens;
+  }
+  EXPECT_EQ(next, event_vocabulary);
+}
+
+TEST(Events, PitchNames) {
+  EXPECT_EQ(pitch_name(0), "C-1");
+  EXPECT_EQ(pitch_name(21), "A0");  // the ends of a piano
+  EXPECT_EQ(pitch_name(60), "C4");
+  EXPECT_EQ(pitch_name(108), "C8");
+  EXPECT_EQ(pitch_name(127), "G9");
+}
+
 }  // namespace
 }  // namespace sextant

@@ -1,6 +1,8 @@
 // Statistics, samples and the piano roll of small corpora whose numbers are known.
 #include "data/statistics.h"
 
+#include <map>
+
 #include "data/canon.h"
 #include "data/midi.h"
 #include "tests/data/temporary.h"
@@ -54,6 +56,15 @@ TEST_F(StatisticsTest, OfCanon) {
   EXPECT_EQ(s.pieces, canon_pieces);
   EXPECT_EQ(s.notes, canon_pieces * 512);
   EXPECT_NEAR(s.seconds, canon_pieces * 256 * 0.2375, 1e-6);  // 0.32 + 0.18 + 0.25 + 0.20 s a beat of 4 steps
+  // A piece has 256 steps: in each two notes end, two begin, each after its velocity, and the clock moves on once.
+  const std::map<std::string, int64_t> a_piece = {{"note-off", 512}, {"note-on", 512}, {"time-shift", 256},
+                                                  {"velocity", 512}, {"begin", 1},     {"end", 1}};
+  for (const EventClass& of : event_classes) {
+    int64_t count = 0;
+    for (int32_t token = of.first; token < of.first + of.tokens; ++token)
+      count += s.histogram[static_cast<size_t>(token)];
+    EXPECT_EQ(count, canon_pieces * a_piece.at(of.name)) << of.name;
+  }
   EXPECT_TRUE(sample(*corpus, 3).starts_with("begin, velocity 8, note-on"));
   EXPECT_EQ(piece_notes(*corpus, Split::validation, 1).size(), 512u);
 }

@@ -66,6 +66,30 @@ TEST(Command, BadValuesNameTheOption) {
   expect_refused({"train", "surplus"}, "surplus");
 }
 
+TEST(Command, WithJsonThereIsOneObjectWhateverHappens) {
+  const std::vector<std::vector<std::string>> wrong = {{"trian"},
+                                                       {"train", "--contxt", "12"},
+                                                       {"train", "--steps"},
+                                                       {"eval"},
+                                                       {"eval", "/nothing/here"},
+                                                       {"data", "show", "\xff\xfe"},
+                                                       {"kernel", "rope(bases=1)"},
+                                                       {"report"},
+                                                       {"audit", "--only", "no such thing"}};
+  for (std::vector<std::string> arguments : wrong) {
+    arguments.push_back("--json");
+    const ProgramRun run = sextant(arguments);
+    const auto object = nlohmann::json::parse(run.out, nullptr, false);  // fails when anything stands before or behind
+    ASSERT_TRUE(object.is_object()) << arguments[0] << ": " << run.out;
+    EXPECT_EQ(object["status"], run.status);
+    EXPECT_EQ(run.status, 2) << run.err;
+    EXPECT_EQ(count_lines(run.err), 1) << run.err;
+    EXPECT_NE(run.err.find(object["error"].get<std::string>().substr(0, 10)), std::string::npos) << run.err;
+  }
+  const auto help = nlohmann::json::parse(sextant({"train", "--help", "--json"}).out, nullptr, false);
+  EXPECT_EQ(help["command"], "train");
+}
+
 TEST(Command, OutputThatCannotBeWrittenIsAnError) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   const std::string command = std::string(SEXTANT_PROGRAM) + " train --help > /dev/full 2> /dev/null";
