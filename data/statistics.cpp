@@ -84,13 +84,18 @@ std::vector<Note> piece_notes(const Corpus& corpus, Split split, int64_t piece) 
   require(piece >= 0, "pieces are counted from 0, not {}", piece);
   std::vector<int32_t> tokens, chunk;
   int64_t begun = -1;
-  for (int64_t offset = 0; offset < corpus.size(split) && begun <= piece; offset += chunk_tokens) {
-    chunk.resize(static_cast<size_t>(std::min(chunk_tokens, corpus.size(split) - offset)));
-    corpus.read(split, offset, chunk);
-    for (const int32_t token : chunk) {
-      if (token == event_begin) ++begun;
-      if (begun == piece) tokens.push_back(token);
+  // A piece that a split by range cuts in two goes on in the next split.
+  for (Split from : all_splits) {
+    if (from < split || (from > split && tokens.empty()) || begun > piece) continue;
+    for (int64_t offset = 0; offset < corpus.size(from) && begun <= piece; offset += chunk_tokens) {
+      chunk.resize(static_cast<size_t>(std::min(chunk_tokens, corpus.size(from) - offset)));
+      corpus.read(from, offset, chunk);
+      for (const int32_t token : chunk) {
+        if (token == event_begin) ++begun;
+        if (begun == piece) tokens.push_back(token);
+      }
     }
+    if (!tokens.empty() && tokens.back() == event_end) break;
   }
   require(!tokens.empty(), "{}: the {} split has {} pieces, there is no piece {}", corpus.name(), name_of(split),
           begun + 1, piece);

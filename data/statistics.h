@@ -28,7 +28,8 @@ CorpusStatistics statistics(const Corpus& corpus);
 // The first `tokens` tokens of the first split that has any: text as it is (control bytes as escapes), events by name.
 std::string sample(const Corpus& corpus, int64_t tokens);
 
-// Picks `piece`, counted from 0, of the split's stream. Throws Error when it has fewer, or when the corpus is text.
+// The notes of piece `piece`, counted from 0, of those that begin in the split. Throws Error when it has fewer, or when
+// the corpus is text.
 std::vector<Note> piece_notes(const Corpus& corpus, Split split, int64_t piece);
 
 // An SVG: seconds to the right, pitch upwards with a line at every C, a bar for every note, darker where it is louder.

@@ -11,6 +11,7 @@
 #include "data/synthetic.h"
 #include "experiments/command.h"
 #include "experiments/histogram.h"
+#include "experiments/plot.h"
 #include "experiments/progress.h"
 
 namespace sextant {
@@ -110,6 +111,7 @@ void plot(const Arguments& arguments, const Corpus& corpus) {
 }
 
 int show(const Arguments& arguments, const std::string& name) {
+  require_svg_name(arguments.text("plot"));
   const auto corpus = open_corpus(name, {.field = arguments.text("field"), .pedal = arguments.flag("pedal")});
   const CorpusStatistics s = statistics(*corpus);
   const bool events = corpus->kind() == TokenKind::events;

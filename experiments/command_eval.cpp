@@ -29,9 +29,9 @@ int run(const Arguments& arguments) {
   const Evaluation evaluation = evaluate(*model, *corpus, options, progress);
   const nlohmann::json object = to_json(evaluation);
   const std::string out = arguments.given("out") ? arguments.text("out") : default_output(checkpoint);
-  write_atomically(out, object.dump(2) + "\n");
   arguments.say("{}\n", table(evaluation));
   if (!evaluation.sectors.empty()) arguments.say("{}\n", sector_table(evaluation));
+  write_atomically(out, object.dump(2) + "\n");
   arguments.say("written to {}\n", out);
   arguments.print_json(object);
   return 0;

@@ -73,6 +73,13 @@ std::unique_ptr<PositionStand> stand_of_checkpoint(const std::string& path, int6
   return stand;
 }
 
+// With every key and its value, so that "rope" and "rope(base=10000)" are the same.
+std::string canonical(const std::string& spec) {
+  std::string text;
+  for (const TermSpec& term : parse_spec(spec)) text += "+" + term.text();
+  return text;
+}
+
 Request read_request(const Arguments& arguments) {
   Request request;
   const std::string& checkpoint = arguments.text("checkpoint");
@@ -83,8 +90,7 @@ Request read_request(const Arguments& arguments) {
   if (!checkpoint.empty()) {
     request.stand =
         stand_of_checkpoint(checkpoint_path(checkpoint), arguments.integer("layer", 0, 1 << 20), request.spec);
-    require(arguments.positionals().empty() ||
-                parse_spec(arguments.positional(0)).size() == request.stand->position().specs().size(),
+    require(arguments.positionals().empty() || canonical(arguments.positional(0)) == canonical(request.spec),
             "the checkpoint's position is '{}', not '{}'; leave SPEC out", request.spec,
             arguments.positionals().empty() ? "" : arguments.positional(0));
   } else {
@@ -236,6 +242,7 @@ int write_vectors(const Arguments& arguments) {
 
 int run(const Arguments& arguments) {
   if (arguments.given("vectors")) return write_vectors(arguments);
+  require_svg_name(arguments.text("plot"));
   Request request = read_request(arguments);
   const std::vector<Response> responses = responses_of(request, arguments.seed());
   const std::string table = csv_of(request, responses);
@@ -278,7 +285,7 @@ const RegisterCommand registered(
           {"checkpoint", "CKPT", "", "a trained model instead of SPEC"},
           {"layer", "N", "0", "its layer"},
           {"csv", "FILE", "", "writes the table there instead of to stdout"},
-          {"plot", "FILE", "", "draws an SVG"},
+          {"plot", "FILE.svg", "", "draws an SVG"},
           {"vectors", "FILE", "",
            "writes conformance vectors as JSON instead: inputs, parameters, logits, output and gradients in f64, of "
            "SPEC "

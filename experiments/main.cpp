@@ -103,7 +103,8 @@ int main(int argc, char** argv) {
   } catch (const sextant::Error& error) {
     return sextant::report(argc, argv, error.what(), error.status());
   } catch (const std::bad_alloc&) {
-    return sextant::report(argc, argv, "out of memory", Status::environment);
+    return sextant::report(argc, argv, "out of memory; a smaller --batch, --context, --width or length needs less",
+                           Status::environment);
   } catch (const std::exception& error) {
     return sextant::report(argc, argv, error.what(), Status::environment);
   }

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <filesystem>
 
+#include "core/error.h"
 #include "core/file.h"
 
 namespace sextant {
@@ -137,6 +138,8 @@ std::string Page::csv_path(const std::string& name) const {
 }
 
 std::vector<std::string> Page::write() const {
+  require(!std::filesystem::is_directory(path_), "cannot write {}: it is a folder, the page needs a file's name",
+          path_);
   std::vector<std::string> written = {path_};
   for (const auto& [path, content] : files_) {
     written.push_back(path);

@@ -152,6 +152,12 @@ bool program_in_path(const std::string& program) {
 
 }  // namespace
 
+void require_svg_name(const std::string& path) {
+  const std::filesystem::path name(path);
+  require(!name.has_extension() || name.extension() == ".svg", "--plot {}: plots are SVG files, such as {}.svg", path,
+          name.stem().string());
+}
+
 std::optional<std::string> draw(const Plot& plot) {
   return draw(std::vector{plot});
 }

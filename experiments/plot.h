@@ -34,6 +34,9 @@ std::string description(const Plot& plot);
 std::optional<std::string> draw(const Plot& plot);
 std::optional<std::string> draw(const std::vector<Plot>& panels);  // one below another
 
+// Throws Error when --plot names a file of another kind, such as roll.png.
+void require_svg_name(const std::string& path);
+
 // series,x,y[,spread], one line a point.
 std::string csv(const Plot& plot);
 

@@ -84,12 +84,11 @@ std::vector<RunFolder> read_runs(const std::vector<std::string>& paths) {
   std::set<std::string> found;
   for (const std::string& path : paths) {
     require(fs::exists(path), "{}: there is no such folder", path);
-    const size_t before = found.size();
-    find_runs(path, 0, found);
-    require(found.size() > before || paths.size() > 1, "{}: no run folder (one with a manifest.json) here or below",
-            path);
+    std::set<std::string> here;
+    find_runs(path, 0, here);
+    require(!here.empty(), "{}: no run folder (one with a manifest.json) here or below", path);
+    found.merge(here);
   }
-  require(!found.empty(), "{}: no run folder (one with a manifest.json) here or below", paths.front());
   std::vector<RunFolder> runs;
   for (const std::string& path : found) runs.push_back(read_run(path));
   return runs;

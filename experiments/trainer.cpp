@@ -98,6 +98,7 @@ Trainer::Trainer(const TrainOptions& options, const std::string& command_line, b
   corpus_ = open_corpus(options_.data);
   if (!resuming) model_ = std::make_unique<Transformer>(options_.model(corpus_->vocabulary()));
   batches_ = std::make_unique<Batches>(*corpus_, Split::train, options_.batch, options_.context, options_.seed);
+  batches_->fill(0, batch_);
   const json environment = environment_json();
   lock_.emplace(options_.out);
   if (resuming) {
@@ -114,7 +115,6 @@ Trainer::Trainer(const TrainOptions& options, const std::string& command_line, b
   }
   model_->set_composed(options_.composed);
   parameters_ = model_->parameters();
-  batches_->fill(0, batch_);
   if (!resuming) save();
 }
 
@@ -151,17 +151,22 @@ StepResult Trainer::step() {
   return result;
 }
 
-// The mean loss of the batch. Afterwards the parameters hold `accumulate` times its gradient.
-double Trainer::forward_backward() {
+// The mean loss of one of the batch's `accumulate` parts, on a fresh tape.
+Variable Trainer::part_loss(int64_t part) {
   const int64_t sequences = options_.batch / options_.accumulate;
   const size_t tokens = static_cast<size_t>(sequences * options_.context);
+  tape_.reset();
+  const auto piece = [&](const std::vector<int32_t>& all) {
+    return std::span(all).subspan(static_cast<size_t>(part) * tokens, tokens);
+  };
+  return model_->loss(tape_, piece(batch_.inputs), piece(batch_.targets), sequences, options_.context);
+}
+
+// The mean loss of the batch. Afterwards the parameters hold `accumulate` times its gradient.
+double Trainer::forward_backward() {
   double sum = 0;
   for (int64_t part = 0; part < options_.accumulate; ++part) {
-    tape_.reset();
-    const auto piece = [&](const std::vector<int32_t>& all) {
-      return std::span(all).subspan(static_cast<size_t>(part) * tokens, tokens);
-    };
-    const Variable loss = model_->loss(tape_, piece(batch_.inputs), piece(batch_.targets), sequences, options_.context);
+    const Variable loss = part_loss(part);
     sum += loss.value().item();
     require_finite(sum, 0);
     tape_.backward(loss);
@@ -205,11 +210,12 @@ void Trainer::require_finite(double loss, double norm) {
         parameters_, [](const Parameter* p) { return p->has_gradient && !all_finite(p->gradient); });
     culprit = found == parameters_.end() ? "the norm of all gradients" : "the gradient of " + (*found)->name;
   }
+  const double value = std::isfinite(loss) ? norm : loss;
   throw Error(
       Status::check_failed,
       fmt::format("step {}: the {} is {}, first in {}; {} keeps the last good weights; a lower --lr or --clip may help",
-                  steps_done_ + 1, std::isfinite(loss) ? "gradient norm" : "loss", std::isfinite(loss) ? norm : loss,
-                  culprit, checkpoint_file(options_)));
+                  steps_done_ + 1, std::isfinite(loss) ? "gradient norm" : "loss",
+                  std::isnan(value) ? "NaN" : fmt::format("{}", value), culprit, checkpoint_file(options_)));
 }
 
 TrainResult Trainer::train(Progress& progress) {
@@ -276,13 +282,21 @@ void Trainer::validate(Progress& progress) {
                             held_out.standard_error));
 }
 
-void Trainer::save() {
+// Weights whose next loss is not finite are not worth keeping: they must not replace good ones.
+void Trainer::require_good_weights() {
   for (const Parameter* parameter : parameters_)
     if (!all_finite(parameter->value))
       throw Error(
           Status::check_failed,
           fmt::format("step {}: {} is not finite any more; {} keeps the last good weights; a lower --lr may help",
                       steps_done_, parameter->name, checkpoint_file(options_)));
+  batches_->fill(steps_done_, batch_);
+  require_finite(part_loss(0).value().item(), 0);
+  tape_.reset();
+}
+
+void Trainer::save() {
+  require_good_weights();
   metrics_->sync();
   if (validation_) validation_->sync();
   TrainingState state{.step = steps_done_, .tokens = steps_done_ * options_.tokens_per_step(), .extra = {}};

@@ -58,7 +58,9 @@ class Trainer {
   // The same, and evaluates the finished model (eval.json).
   TrainResult run(Progress& progress);
 
-  void save();  // checkpoint.safetensors, after the metrics up to it
+  // checkpoint.safetensors, after the metrics up to it. Throws Error (check failed) when the weights are not finite or
+  // give the next batch a loss that is not; the checkpoint then stays as it was.
+  void save();
   const TrainOptions& options() const { return options_; }
   Transformer& model() { return *model_; }
   const Corpus& corpus() const { return *corpus_; }
@@ -67,9 +69,11 @@ class Trainer {
  private:
   Trainer(const TrainOptions& options, const std::string& command_line, bool resuming);
   void load();
+  Variable part_loss(int64_t part);
   double forward_backward();
   void merge_gradients(int64_t part);
   void require_finite(double loss, double norm);
+  void require_good_weights();
   void log(const StepResult& result, double seconds);
   void validate(Progress& progress);
   void keep_older_checkpoint();

@@ -50,6 +50,17 @@ TEST_F(StatisticsTest, OfMusic) {
   EXPECT_ERROR(piece_notes(*corpus, of_a, -1), "-1");
 }
 
+TEST_F(StatisticsTest, APieceCutByTheSplitIsWhole) {
+  std::vector<Note> notes;
+  for (int i = 0; i < 100; ++i) notes.push_back({25 * i / 100.0, (25 * i + 20) / 100.0, 40 + i % 40, 66});
+  const auto bytes = write_midi(notes);
+  const auto corpus = open_corpus(write("one.mid", {bytes.begin(), bytes.end()}));
+  ASSERT_GT(corpus->size(Split::validation), 0);
+  EXPECT_EQ(piece_notes(*corpus, Split::train, 0), notes);
+  EXPECT_ERROR(piece_notes(*corpus, Split::train, 1), "1 pieces", "no piece 1");
+  EXPECT_ERROR(piece_notes(*corpus, Split::validation, 0), "0 pieces");
+}
+
 TEST_F(StatisticsTest, OfCanon) {
   const auto corpus = make_canon();
   const CorpusStatistics s = statistics(*corpus);

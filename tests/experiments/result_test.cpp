@@ -133,6 +133,23 @@ TEST_F(Trained, ReportIsOnePageAndItsNumbers) {
   for (const json& file : result.at("files")) EXPECT_TRUE(fs::exists(file.get<std::string>())) << file;
 }
 
+TEST_F(Trained, WhatCannotBeReportedOrDrawnIsRefusedAndLeavesNothing) {
+  const auto expect_refused = [](const std::vector<std::string>& arguments, const std::string& part) {
+    const ProgramRun run = sextant(arguments);
+    EXPECT_EQ(run.status, 2) << run.err;
+    EXPECT_EQ(count_lines(run.err), 1) << run.err;
+    EXPECT_NE(run.err.find(part), std::string::npos) << run.err;
+  };
+  fs::create_directory(folder_.path("page"));
+  fs::create_directory(folder_.path("no runs"));
+  expect_refused({"report", folder_.path("run"), "--out", folder_.path("page")}, "folder");
+  EXPECT_FALSE(fs::exists(folder_.path("page-throughput.csv")));
+  expect_refused({"report", folder_.path("run"), folder_.path("no runs")}, "no runs");
+  expect_refused({"kernel", "alibi", "--checkpoint", folder_.path("run")}, "position is");
+  expect_refused({"kernel", "rope", "--plot", folder_.path("kernel.png")}, "kernel.svg");
+  EXPECT_FALSE(fs::exists(folder_.path("kernel.png")));
+}
+
 TEST_F(Trained, ReportWithoutGnuplotSaysSo) {
   const ProgramRun run = sextant({"report", folder_.path("run")}, {"PATH=/nonexistent"});
   ASSERT_EQ(run.status, 0) << run.err;

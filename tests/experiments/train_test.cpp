@@ -219,6 +219,18 @@ TEST_F(Train, ANumberThatIsNotFiniteStopsTheRunAndKeepsTheCheckpoint) {
   EXPECT_NE(run.err.find("first in "), std::string::npos) << run.err;
   SafetensorsFile file = SafetensorsFile::open(folder_.path("run/checkpoint.safetensors"));
   for (const std::string& name : file.names()) EXPECT_TRUE(all_finite(file.tensor(name))) << name;
+  // Good means that it can be used: finite weights alone may still give NaN.
+  const ProgramRun eval = sextant({"eval", folder_.path("run"), "--lengths", "16", "--json"});
+  EXPECT_EQ(eval.status, 0) << eval.err;
+  EXPECT_TRUE(nlohmann::json::parse(eval.out).at("lengths").at(0).at("nats_per_token").is_number()) << eval.out;
+}
+
+TEST_F(Train, ABatchBeyondMemoryLeavesNoFolder) {
+  const ProgramRun run = sextant(train("run", {"--steps", "5", "--batch", "1e12"}));
+  EXPECT_EQ(run.status, 3) << run.err;
+  EXPECT_EQ(count_lines(run.err), 1) << run.err;
+  EXPECT_NE(run.err.find("memory"), std::string::npos) << run.err;
+  EXPECT_FALSE(fs::exists(folder_.path("run")));
 }
 
 TEST_F(Train, KeepsOlderCheckpoints) {
