@@ -221,11 +221,11 @@ void write_sums(const AttentionTable<T>& table, const Part<T>& sum, const Sizes&
 // used up.
 template <class T>
 void write_bias(double* lags, int64_t stride, const Sizes& sizes, int64_t head, const Sink& sink) {
-  tree_sum_rows(sizes.batch, sizes.keys, lags, stride);
+  tree_sum_rows<T>(sizes.batch, sizes.keys, lags, stride);
   T* to = sink.tensor.data<T>() + head * sink.tensor.stride(0);
   for (int64_t lag = 0; lag < sink.tensor.size(1); ++lag) {
-    const double value = lag < sizes.keys ? lags[lag] : 0.0;
-    to[lag] = static_cast<T>(sink.accumulate ? static_cast<double>(to[lag]) + value : value);
+    const T value = lag < sizes.keys ? static_cast<T>(lags[lag]) : T(0);
+    to[lag] = sink.accumulate ? to[lag] + value : value;
   }
 }
 
@@ -247,9 +247,13 @@ void backward(const AttentionInputs& inputs, const Tensor& out, const Tensor& ls
   const int64_t pairs = sizes.batch * sizes.heads, lag_row = sizes.keys + 2 * tile;
   const bool bias = gradients.bias.tensor.defined(), gate = gradients.gate.tensor.defined();
   const T key_factor = inputs.transport == nullptr ? static_cast<T>(inputs.scale) : T(1);
-  // Few heads are shared out further, by query tiles; a transport sees each (batch, head) in one go.
+  // Few heads are summed by parts of the query tiles, a transport sees each (batch, head) in one go. How many parts
+  // does not depend on the batch, so that a sequence has the same bits in any; one task does them all where there are
+  // tasks enough.
   const int64_t parts =
-      inputs.transport != nullptr ? 1 : std::clamp<int64_t>(8 / pairs, 1, sizes.end_tile() - sizes.first_tile());
+      inputs.transport != nullptr ? 1 : std::clamp<int64_t>(8 / sizes.heads, 1, sizes.end_tile() - sizes.first_tile());
+  const bool whole = parts == 1 || pairs >= 8;
+  const int64_t parts_of_task = whole ? parts : 1;
   const Arena::Mark mark = scratch.mark();
   Carver work_count, part_count;
   BackwardWorkspace<T>(work_count, inputs, sizes);
@@ -258,11 +262,11 @@ void backward(const AttentionInputs& inputs, const Tensor& out, const Tensor& ls
     return static_cast<std::byte*>(scratch.allocate(bytes * static_cast<size_t>(count)));
   };
   std::byte* work_block = blocks(work_count.used(), threads());
-  // A part that is a whole (batch, head) is written out when it is done, and its place is used again.
-  std::byte* part_block = blocks(part_count.used(), parts == 1 ? threads() : pairs * parts);
+  // A whole (batch, head) is written out when it is done, and its place is used again.
+  std::byte* part_block = blocks(part_count.used(), (whole ? threads() : pairs) * parts);
   double* lag_block = bias ? reinterpret_cast<double*>(blocks(sizeof(double), pairs * parts * lag_row)) : nullptr;
   const auto part_at = [&](int64_t chunk) {
-    const int64_t place = parts == 1 ? omp_get_thread_num() : chunk;
+    const int64_t place = whole ? omp_get_thread_num() * parts + chunk % parts : chunk;
     Carver carver(part_block + static_cast<size_t>(place) * part_count.used());
     Part<T> part(carver, sizes, gate);
     if (bias) part.lags = lag_block + chunk * lag_row;
@@ -270,10 +274,11 @@ void backward(const AttentionInputs& inputs, const Tensor& out, const Tensor& ls
     part.end_tile = part_begin(sizes, chunk % parts + 1, parts);
     return part;
   };
-  parallel_chunks(pairs * parts, [&](int64_t chunk) {
-    const FlushDenormals flush;
-    Carver carver(work_block + static_cast<size_t>(omp_get_thread_num()) * work_count.used());
-    BackwardWorkspace<T> own(carver, inputs, sizes);
+  const auto finish = [&](int64_t pair) {
+    for (int64_t n = 1; n < parts; ++n) part_at(pair * parts + n - 1).add_to(part_at(pair * parts + n), sizes);
+    write_sums(table, part_at(pair * parts + parts - 1), sizes, pair, key_factor, gradients);
+  };
+  const auto sum_part = [&](int64_t chunk, BackwardWorkspace<T>& own) {
     const Part<T> part = part_at(chunk);
     part.clear(sizes);
     const int64_t pair = chunk / parts;
@@ -286,14 +291,15 @@ void backward(const AttentionInputs& inputs, const Tensor& out, const Tensor& ls
         backward_tile_carried(walk, own, part, gradients.q);
       }
     }
-    if (parts == 1) write_sums(table, part, sizes, pair, key_factor, gradients);
+  };
+  parallel_chunks(pairs * parts / parts_of_task, [&](int64_t task) {
+    const FlushDenormals flush;
+    Carver carver(work_block + static_cast<size_t>(omp_get_thread_num()) * work_count.used());
+    BackwardWorkspace<T> own(carver, inputs, sizes);
+    for (int64_t n = 0; n < parts_of_task; ++n) sum_part(task * parts_of_task + n, own);
+    if (whole) finish(task);
   });
-  if (parts > 1) {
-    parallel_chunks(pairs, [&](int64_t pair) {
-      for (int64_t n = 1; n < parts; ++n) part_at(pair * parts + n - 1).add_to(part_at(pair * parts + n), sizes);
-      write_sums(table, part_at(pair * parts + parts - 1), sizes, pair, key_factor, gradients);
-    });
-  }
+  if (!whole) parallel_chunks(pairs, finish);
   if (bias) {
     parallel_chunks(sizes.heads, [&](int64_t head) {
       double* lags = lag_block + (head * parts + parts - 1) * lag_row + tile;

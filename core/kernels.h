@@ -3,8 +3,9 @@
 // The inner loops are compiled for AVX-512, AVX2 and plain machines (core/simd/) and chosen once, at start.
 //
 // Shapes: N rows (tokens, B*T), C or K inputs, M outputs, V vocabulary. `leaves` is how many equal groups of rows (the
-// sequences of the batch) a sum over rows is split into: each is summed by itself, then they are added along a fixed
-// binary tree, so that the sum of a batch does not depend on how many threads, or machines, shared it.
+// sequences of the batch) a sum over rows is split into: each is summed by itself and rounded to the sum's dtype, then
+// they are added along a fixed binary tree (core/tree_sum.h), so that the sum of a batch does not depend on how many
+// threads, parts or machines shared it.
 #pragma once
 
 #include <cstdint>

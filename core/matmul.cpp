@@ -2,6 +2,7 @@
 // core/simd/gemm.cpp. Every element is one chain of multiply-adds over its depth in increasing order, so no bit depends
 // on threads, tasks or neighbours.
 #include <algorithm>
+#include <array>
 #include <type_traits>
 
 #include "core/blas.h"
@@ -236,22 +237,21 @@ void leaf_product(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> 
 
 // What a sum over rows is cut into: `leaves` sums, in `groups` that are each a whole subtree.
 struct Leaves {
-  int64_t leaves, rows_of_leaf, group, groups;
-  int64_t count(int64_t index) const { return std::min(group, leaves - index * group); }
+  int64_t leaves, rows_of_leaf, groups;
+  TreePiece group(int64_t index) const { return tree_piece(leaves, groups, index); }
 };
 
 Leaves cut_leaves(const char* what, int64_t rows, int64_t leaves, int64_t tasks) {
   require(leaves >= 1 && rows % leaves == 0, "{}: {} rows cannot be split into {} equal leaves", what, rows, leaves);
-  const int64_t group = tree_group(leaves, (sum_tasks + tasks - 1) / std::max<int64_t>(tasks, 1));
-  return {leaves, rows / leaves, group, (leaves + group - 1) / group};
+  return {leaves, rows / leaves, tree_pieces(leaves, (sum_tasks + tasks - 1) / std::max<int64_t>(tasks, 1))};
 }
 
 // to (+)= the sum of the groups' sums [groups, size], which are used up.
-template <class From, class T>
-void finish_groups(int64_t groups, int64_t size, From* sums, T* to, bool accumulate) {
+template <class T>
+void finish_groups(int64_t groups, int64_t size, T* sums, T* to, bool accumulate) {
   parallel_ranges(size, parallel_work, [&](int64_t begin, int64_t end) {
-    tree_sum_rows(groups, end - begin, sums + begin, size);
-    for (int64_t i = begin; i < end; ++i) to[i] = static_cast<T>(sums[i]) + (accumulate ? to[i] : T(0));
+    tree_sum_rows<T>(groups, end - begin, sums + begin, size);
+    for (int64_t i = begin; i < end; ++i) to[i] = sums[i] + (accumulate ? to[i] : T(0));
   });
 }
 
@@ -364,16 +364,17 @@ void linear_backward_weight(const Tensor& dy, const Tensor& x, int64_t leaves, c
       const int64_t row = tile / column_tiles * leaf_tile_rows, column = tile % column_tiles * leaf_tile_columns;
       const int64_t height = std::min(leaf_tile_rows, rows - row),
                     width = std::min(leaf_tile_columns, columns - column);
+      const TreePiece piece = cut.group(group);
       const int64_t copied = cut.rows_of_leaf * (height + round_up(width, table<T>().panel_columns));
-      T* copies = tile_scratch.get<T>(copied + tree_slots(cut.group) * height * width);
+      T* copies = tile_scratch.get<T>(copied + tree_slots(piece.leaves) * height * width);
       T* slots = copies + copied;
       const auto leaf = [&](int64_t index, T* out) {
-        const int64_t first = (group * cut.group + index) * cut.rows_of_leaf;
+        const int64_t first = index * cut.rows_of_leaf;
         leaf_product<T>(height, width, cut.rows_of_leaf,
                         {from_dy.data + first * from_dy.row + row * from_dy.column, from_dy.row, from_dy.column},
                         {from_x.data + first * from_x.row + column, from_x.row, 1}, copies, out);
       };
-      tree_sum(cut.count(group), height * width, slots, leaf, table<T>().add);
+      tree_sum(piece.first, piece.leaves, height * width, slots, leaf, table<T>().add);
       const bool accumulate = dweight.accumulate && cut.groups == 1;
       for (int64_t i = 0; i < height; ++i) {
         T* to = sums + (group * rows + row + i) * columns + column;
@@ -388,7 +389,7 @@ void linear_backward_weight(const Tensor& dy, const Tensor& x, int64_t leaves, c
   });
 }
 
-// dbias (+)= sum over leaves of the sum over the leaf's rows. All sums are in double; the total is rounded once.
+// dbias (+)= sum over leaves of the sum over the leaf's rows, which is in double and rounded once.
 void column_sum(const Tensor& dy, int64_t leaves, const Sink& dbias) {
   require_dtypes("column_sum", dy, dy, dbias.tensor);
   require(dy.rank() == 2 && (dy.size(1) <= 1 || dy.stride(1) == 1),
@@ -400,15 +401,19 @@ void column_sum(const Tensor& dy, int64_t leaves, const Sink& dbias) {
     const int64_t columns = dy.size(1), column_chunks = (columns + task_columns - 1) / task_columns;
     const Leaves cut = cut_leaves("column_sum", dy.size(0), leaves, column_chunks);
     const Matrix<const T> from = matrix<const T>(dy);
-    double* sums = result_scratch.get<double>(cut.groups * columns);
+    T* sums = result_scratch.get<T>(cut.groups * columns);
     const auto task = [&](int64_t chunk) {
       const int64_t group = chunk / column_chunks, column = chunk % column_chunks * task_columns;
       const int64_t width = std::min(task_columns, columns - column);
-      double* slots = tile_scratch.get<double>(tree_slots(cut.group) * width);
-      tree_sum(cut.count(group), width, slots, [&](int64_t index, double* out) {
-        const int64_t first = (group * cut.group + index) * cut.rows_of_leaf;
-        table<T>().sum_rows(cut.rows_of_leaf, width, from.data + first * from.row + column, from.row, out);
-      });
+      const TreePiece piece = cut.group(group);
+      T* slots = tile_scratch.get<T>(tree_slots(piece.leaves) * width);
+      const auto leaf = [&](int64_t index, T* out) {
+        std::array<double, task_columns> sum;
+        const int64_t first = index * cut.rows_of_leaf;
+        table<T>().sum_rows(cut.rows_of_leaf, width, from.data + first * from.row + column, from.row, sum.data());
+        for (int64_t i = 0; i < width; ++i) out[i] = static_cast<T>(sum[static_cast<size_t>(i)]);
+      };
+      tree_sum(piece.first, piece.leaves, width, slots, leaf, table<T>().add);
       std::copy_n(slots, width, sums + group * columns + column);
     };
     if (dy.elements() < parallel_work) {

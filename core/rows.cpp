@@ -119,7 +119,7 @@ void layer_norm(const Tensor& x, const Tensor& residual, const Tensor& gain, con
 
 namespace {
 
-// sink (+)= the sum over leaves of the part at `offset` of each leaf's scratch; rows of `stride` numbers.
+// sink (+)= the sum over leaves.
 template <class T>
 void write_leaf_sum(const Sink& sink, const double* sum, int64_t width) {
   if (!sink.tensor.defined()) return;
@@ -171,7 +171,7 @@ void layer_norm_backward(const Tensor& sum, const Tensor& gain, const Tensor& me
       double* of_leaf = sums + leaf * 2 * width;
       run.layer_norm_backward(arrays, leaf * rows_of_leaf, (leaf + 1) * rows_of_leaf, of_leaf, of_leaf + width);
     });
-    tree_sum_rows(leaves, 2 * width, sums, 2 * width);
+    tree_sum_rows<T>(leaves, 2 * width, sums, 2 * width);
     write_leaf_sum<T>(dgain, sums, width);
     write_leaf_sum<T>(dbias, sums + width, width);
   });

@@ -1,10 +1,11 @@
 // Sums over leaves (the sequences of a batch) along one fixed binary tree, used by every gradient that is summed over
 // rows:
 //
-//   sum [0, n) = sum [0, p) + sum [p, n),   p the largest power of two below n
+//   sum [0, n) = sum [0, ceil(n / 2)) + sum [ceil(n / 2), n)
 //
-// The tree depends on n alone, so a sum has the same bits however its leaves were shared out among threads, or among
-// machines that each hold an aligned power of two of them.
+// A leaf's own sum is rounded to the gradient's dtype, and so is every sum of two. The tree depends on n alone, so a
+// sum has the same bits however its leaves were shared out: among threads, among the parts of a batch that is worked
+// off in pieces, or among any power of two of machines that divides the batch, each of which holds one subtree.
 #pragma once
 
 #include <bit>
@@ -12,51 +13,67 @@
 
 namespace sextant {
 
+// How many of `leaves` leaves are left of the root.
+inline int64_t tree_left(int64_t leaves) {
+  return leaves - leaves / 2;
+}
+
 // How many buffers tree_sum needs for so many leaves.
 inline int64_t tree_slots(int64_t leaves) {
   return leaves < 1 ? 1 : static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(leaves)));
 }
 
-// The sum of `leaves` >= 1 vectors of `size` numbers that are made one after another: leaf(i, T* out) writes the i-th.
-// A binary counter: equal subtrees are added as soon as both are there, the remainder from the right. `slots`:
-// [tree_slots(leaves), size]; the sum ends in the first. add(size, from, into) does into += from, for whoever has a
-// faster loop than this file's.
+// The sum of the leaves [first, first + leaves), vectors of `size` numbers that are made one after another: leaf(i, T*
+// out) writes the i-th. `slots`: [tree_slots(leaves), size]; the sum ends in the first. add(size, from, into) does into
+// += from.
 template <class T, class Leaf, class Add>
-void tree_sum(int64_t leaves, int64_t size, T* slots, Leaf&& leaf, Add&& add) {
-  const auto merge = [&](int64_t top) { add(size, slots + top * size, slots + (top - 1) * size); };
-  int64_t top = -1;
-  for (int64_t index = 0; index < leaves; ++index) {
-    leaf(index, slots + ++top * size);
-    for (int64_t bits = index; bits % 2 == 1; bits /= 2) merge(top--);
-  }
-  while (top > 0) merge(top--);
-}
-template <class T, class Leaf>
-void tree_sum(int64_t leaves, int64_t size, T* slots, Leaf&& leaf) {
-  tree_sum(leaves, size, slots, leaf, [](int64_t count, const T* from, T* into) {
-    for (int64_t i = 0; i < count; ++i) into[i] += from[i];
-  });
+void tree_sum(int64_t first, int64_t leaves, int64_t size, T* slots, Leaf&& leaf, Add&& add) {
+  if (leaves == 1) return leaf(first, slots);
+  const int64_t left = tree_left(leaves);
+  tree_sum(first, left, size, slots, leaf, add);
+  tree_sum(first + left, leaves - left, size, slots + size, leaf, add);
+  add(size, slots + size, slots);
 }
 
-// The same sum of vectors that are all there: `rows` [leaves, size], row_stride numbers apart. The sum ends in the
-// first row; the others are used up.
-template <class T>
+// The same sum of vectors that are all there, rounded to Rounded at the leaves and after: `rows` [leaves, size],
+// row_stride numbers apart. The sum ends in the first row; the others are used up.
+template <class Rounded, class T>
 void tree_sum_rows(int64_t leaves, int64_t size, T* rows, int64_t row_stride) {
-  for (int64_t step = 1; step < leaves; step *= 2) {
-    for (int64_t row = 0; row + step < leaves; row += 2 * step) {
-      T* into = rows + row * row_stride;
-      const T* from = rows + (row + step) * row_stride;
-      for (int64_t i = 0; i < size; ++i) into[i] += from[i];
+  const auto round = [](T value) { return static_cast<T>(static_cast<Rounded>(value)); };
+  if (leaves == 1) {
+    for (int64_t i = 0; i < size; ++i) rows[i] = round(rows[i]);
+    return;
+  }
+  const int64_t left = tree_left(leaves);
+  T* from = rows + left * row_stride;
+  tree_sum_rows<Rounded>(left, size, rows, row_stride);
+  tree_sum_rows<Rounded>(leaves - left, size, from, row_stride);
+  for (int64_t i = 0; i < size; ++i) rows[i] = round(rows[i] + from[i]);
+}
+
+// A power of two of subtrees that make up the tree, about `wanted` of them or as many as the leaves allow. Their sums
+// are summed as so many leaves.
+inline int64_t tree_pieces(int64_t leaves, int64_t wanted) {
+  int64_t pieces = 1;
+  while (pieces < wanted && 2 * pieces <= leaves) pieces *= 2;
+  return pieces;
+}
+
+struct TreePiece {
+  int64_t first, leaves;
+};
+inline TreePiece tree_piece(int64_t leaves, int64_t pieces, int64_t index) {
+  TreePiece piece{0, leaves};
+  for (int64_t bit = pieces / 2; bit > 0; bit /= 2) {
+    const int64_t left = tree_left(piece.leaves);
+    if ((index & bit) == 0) {
+      piece.leaves = left;
+    } else {
+      piece.first += left;
+      piece.leaves -= left;
     }
   }
-}
-
-// A power of two of leaves to sum in one task, so that there are about `tasks` tasks or more where the leaves allow it.
-// Summing such groups and then their sums, both along the tree, is summing the leaves along the tree.
-inline int64_t tree_group(int64_t leaves, int64_t tasks) {
-  int64_t group = 1;
-  while (group < leaves && (leaves + 2 * group - 1) / (2 * group) >= tasks) group *= 2;
-  return group;
+  return piece;
 }
 
 }  // namespace sextant

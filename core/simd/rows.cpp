@@ -328,14 +328,14 @@ void cross_entropy_backward_loop(const T* logits, const int32_t* targets, const 
 
 // ---- embedding ----------------------------------------------------------------------------------------------------
 
-// A few columns of the sum over one row's tokens, in double.
+// A few columns of the sum over one row's tokens: a leaf's is made in double, then rounded to T, as is every sum after.
 constexpr int column_block = 64;
 struct Columns {
   double v[column_block];
 };
 
-// The sum over the tokens [begin, end) of the list, which belong to the leaves [first, last): of two halves, the first
-// of as many leaves as the largest power of two below their number. Leaves without a token add nothing.
+// The sum over the tokens [begin, end) of the list, which belong to the leaves [first, last): of two halves, as
+// core/tree_sum.h has it. Leaves without a token add nothing; that is adding +0, since no sum here is -0.
 template <class T>
 void tree_sum(const T* dy, const TokenList& list, int64_t begin, int64_t end, int64_t rows_of_leaf, int64_t first,
               int64_t last, int64_t width, int columns, Columns& sum) {
@@ -345,10 +345,10 @@ void tree_sum(const T* dy, const TokenList& list, int64_t begin, int64_t end, in
       const T* row = dy + list.tokens[i] * width;
       for (int c = 0; c < columns; ++c) sum.v[c] += static_cast<double>(row[c]);
     }
+    for (int c = 0; c < columns; ++c) sum.v[c] = static_cast<T>(sum.v[c]) + T(0);
     return;
   }
-  int64_t half = 1;
-  while (2 * half < last - first) half *= 2;
+  const int64_t half = last - first - (last - first) / 2;
   int64_t middle = begin;
   while (middle < end && list.tokens[middle] < (first + half) * rows_of_leaf) ++middle;
   if (middle == end) return tree_sum(dy, list, begin, end, rows_of_leaf, first, first + half, width, columns, sum);
@@ -356,7 +356,7 @@ void tree_sum(const T* dy, const TokenList& list, int64_t begin, int64_t end, in
   Columns right;
   tree_sum(dy, list, begin, middle, rows_of_leaf, first, first + half, width, columns, sum);
   tree_sum(dy, list, middle, end, rows_of_leaf, first + half, last, width, columns, right);
-  for (int c = 0; c < columns; ++c) sum.v[c] += right.v[c];
+  for (int c = 0; c < columns; ++c) sum.v[c] = static_cast<T>(sum.v[c] + right.v[c]);
 }
 
 template <class T>

@@ -303,13 +303,14 @@ TEST_F(Products, LinearBackward) {
   }
 }
 
-// A column's sum is made in double and rounded once: large terms that cancel leave the small one.
-TEST_F(Products, ColumnSumIsInDouble) {
+// A leaf's column is summed in double and rounded once: large terms that cancel leave the small one. Leaves are added
+// in f32, where 1e8 swallows the 1.
+TEST_F(Products, ColumnSumIsInDoubleWithinALeaf) {
   const Tensor dy = from_values(arena_, {4, 1}, std::vector<double>{1e8, 1.0, -1e8, 0.25});
   const Tensor sum = empty(arena_, {1});
-  for (int64_t leaves : {1, 2, 4}) {
+  for (auto [leaves, expected] : {std::pair<int64_t, double>{1, 1.25}, {2, 0}, {4, 0}}) {
     kernels::column_sum(dy, leaves, {sum});
-    EXPECT_EQ(sum.item(), 1.25);
+    EXPECT_EQ(sum.item(), expected) << leaves;
   }
 }
 
@@ -371,9 +372,8 @@ TEST_F(Products, ARowAloneHasTheSameBitsAsAmongOthers) {
 // The definition of the tree, by recursion.
 float tree(const std::vector<float>& values, size_t begin, size_t end) {
   if (end - begin == 1) return values[begin];
-  size_t power = 1;
-  while (2 * power < end - begin) power *= 2;
-  return tree(values, begin, begin + power) + tree(values, begin + power, end);
+  const size_t middle = begin + (end - begin + 1) / 2;
+  return tree(values, begin, middle) + tree(values, middle, end);
 }
 
 TEST(TreeSum, BothFormsFollowTheDefinition) {
@@ -385,30 +385,41 @@ TEST(TreeSum, BothFormsFollowTheDefinition) {
     for (float& value : values) value = std::exp(5 * uniform(engine)) * uniform(engine);
     const float expected = tree(values, 0, values.size());
     std::vector<float> slots(static_cast<size_t>(tree_slots(leaves)), NAN), rows = values;
-    tree_sum(leaves, 1, slots.data(), [&](int64_t i, float* out) { *out = values[static_cast<size_t>(i)]; });
-    tree_sum_rows(leaves, 1, rows.data(), 1);
+    tree_sum(
+        0, leaves, 1, slots.data(), [&](int64_t i, float* out) { *out = values[static_cast<size_t>(i)]; },
+        [](int64_t, const float* from, float* into) { *into += *from; });
+    tree_sum_rows<float>(leaves, 1, rows.data(), 1);
+    std::vector<double> in_double(values.begin(), values.end());
+    tree_sum_rows<float>(leaves, 1, in_double.data(), 1);
+    EXPECT_EQ(in_double[0], static_cast<double>(expected)) << leaves;
     EXPECT_EQ(slots[0], expected) << leaves;
     EXPECT_EQ(rows[0], expected) << leaves;
     float straight = 0;
     for (float value : values) straight += value;
     orders_differ += straight != expected;
-    // Groups of leaves, then the groups' sums.
-    for (int64_t tasks : {1, 2, 3, 7, 100}) {
-      const int64_t group = tree_group(leaves, tasks), groups = (leaves + group - 1) / group;
+    // Subtrees, then their sums.
+    for (int64_t wanted : {1, 2, 3, 7, 100}) {
+      const int64_t pieces = tree_pieces(leaves, wanted);
       std::vector<float> sums;
-      for (int64_t g = 0; g < groups; ++g) {
-        std::vector<float> part(values.begin() + g * group, values.begin() + std::min(leaves, (g + 1) * group));
-        tree_sum_rows(static_cast<int64_t>(part.size()), 1, part.data(), 1);
+      int64_t next = 0;
+      for (int64_t p = 0; p < pieces; ++p) {
+        const TreePiece piece = tree_piece(leaves, pieces, p);
+        EXPECT_EQ(piece.first, next);
+        EXPECT_GE(piece.leaves, 1);
+        next += piece.leaves;
+        std::vector<float> part(values.begin() + piece.first, values.begin() + next);
+        tree_sum_rows<float>(piece.leaves, 1, part.data(), 1);
         sums.push_back(part[0]);
       }
-      tree_sum_rows(groups, 1, sums.data(), 1);
-      EXPECT_EQ(sums[0], expected) << leaves << " in groups of " << group;
+      EXPECT_EQ(next, leaves);
+      tree_sum_rows<float>(pieces, 1, sums.data(), 1);
+      EXPECT_EQ(sums[0], expected) << leaves << " in " << pieces;
     }
   }
   EXPECT_GT(orders_differ, 30);  // the values do tell one order from another
 }
 
-// Eight leaves are the first four plus the last four, bit for bit: two machines with half the batch each get the same
+// All leaves are the first half plus the second, bit for bit: two machines with half the batch each get the same
 // gradient.
 TEST_F(Products, LeavesAddUpAlongTheTree) {
   for (Isa each : available_isas()) {
@@ -421,8 +432,7 @@ TEST_F(Products, LeavesAddUpAlongTheTree) {
                      dy = random({leaves * leaf_rows, outputs}, DType::f32);
         const Tensor dw = empty(arena_, {outputs, inputs});
         kernels::linear_backward_weight(dy, x, leaves, {dw});
-        int64_t half = 1;
-        while (2 * half < leaves) half *= 2;
+        const int64_t half = (leaves + 1) / 2;
         const Tensor left = empty(arena_, {outputs, inputs}), right = empty(arena_, {outputs, inputs});
         kernels::linear_backward_weight(dy.slice(0, 0, half * leaf_rows), x.slice(0, 0, half * leaf_rows), half,
                                         {left});
@@ -433,13 +443,13 @@ TEST_F(Products, LeavesAddUpAlongTheTree) {
           left.span<float>()[static_cast<size_t>(i)] += right.span<float>()[static_cast<size_t>(i)];
         expect_same_bits(dw, left);
 
-        const Tensor dy64 = converted(arena_, dy, DType::f64);
-        const Tensor db = empty(arena_, {outputs}, DType::f64), db_left = empty(arena_, {outputs}, DType::f64),
-                     db_right = empty(arena_, {outputs}, DType::f64);
-        kernels::column_sum(dy64, leaves, {db});
-        kernels::column_sum(dy64.slice(0, 0, half * leaf_rows), half, {db_left});
-        kernels::column_sum(dy64.slice(0, half * leaf_rows, rest), leaves - half, {db_right});
-        for (int64_t i = 0; i < outputs; ++i) ASSERT_EQ(db.flat(i), db_left.flat(i) + db_right.flat(i));
+        const Tensor db = empty(arena_, {outputs}), db_left = empty(arena_, {outputs}),
+                     db_right = empty(arena_, {outputs});
+        kernels::column_sum(dy, leaves, {db});
+        kernels::column_sum(dy.slice(0, 0, half * leaf_rows), half, {db_left});
+        kernels::column_sum(dy.slice(0, half * leaf_rows, rest), leaves - half, {db_right});
+        for (size_t i = 0; i < static_cast<size_t>(outputs); ++i)
+          ASSERT_EQ(db.span<float>()[i], db_left.span<float>()[i] + db_right.span<float>()[i]);
         if (HasFatalFailure()) return;
       }
     }

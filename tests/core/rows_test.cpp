@@ -269,7 +269,8 @@ TEST_P(RowsTest, SumsOverRowsFollowTheTree) {
   expect_sum({big, 1, -big, 1}, 1, 1);        // ((big + 1) - big) + 1
   expect_sum({big, 1, -big, 1}, 4, 0);        // (big + 1) + (-big + 1)
   expect_sum({1, big, -big}, 3, 0);           // (1 + big) - big, not 1 + (big - big)
-  expect_sum({0, 0, 1, big, -big, 0}, 6, 0);  // four leaves and two, not three and three
+  expect_sum({0, 0, 1, big, -big, 0}, 6, 1);  // ((0 + 0) + 1) + ((big - big) + 0): three leaves and three
+  expect_sum({0, 1, big, -big, 0}, 5, 0);     // ((0 + 1) + big) + (-big + 0): three leaves and two
 }
 
 // ---- cross-entropy ------------------------------------------------------------------------------------------------
