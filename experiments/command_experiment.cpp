@@ -41,6 +41,7 @@ int run(const Arguments& arguments) {
   study::Plan plan{.scale = study::scale_from(arguments.text("scale")),
                    .out = arguments.text("out"),
                    .only = arguments.text("only"),
+                   .from = arguments.text("from"),
                    .data = arguments.text("data"),
                    .seed = arguments.seed(),
                    .quiet = arguments.quiet(),
@@ -74,6 +75,7 @@ const RegisterCommand registered(
      .options = {{"scale", "SCALE", "smoke", "smoke (seconds), quick (minutes on two cores) or paper (the paper's)"},
                  {"out", "DIR", "", "where results and report go (default: runs/experiment-NAME-SCALE)"},
                  {"only", "TEXT", "", "only the pieces whose name contains this, such as rope+affine or seed-2"},
+                 {"from", "DIR", "", "another experiment's folder: its results for the same runs are taken over"},
                  {"data", "NAME_OR_PATH", "", "a corpus in place of the experiment's own"}},
      .run = run,
      .details = "Each piece (variant, corpus, seed) leaves its result in DIR/results; what is there is not worked off "

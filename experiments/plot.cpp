@@ -28,7 +28,7 @@ std::string quoted(const std::string& text) {  // a gnuplot string in single quo
 }
 
 std::string titled(const Series& series) {
-  return series.label.empty() ? "notitle" : "title " + quoted(series.label);
+  return series.label.empty() || !series.in_legend ? "notitle" : "title " + quoted(series.label);
 }
 
 std::string data_block(const Series& series, size_t number) {
@@ -85,7 +85,7 @@ std::string panel(const Plot& plot) {
                       quoted(plot.title), quoted(plot.x_label), quoted(plot.y_label));
   if (!plot.categories.empty()) return text + bars(plot);
   if (plot.log_x) text += "set logscale x 2\nset format x '%.0f'\n";
-  if (plot.log_y) text += "set logscale y 10\n";
+  if (plot.log_y) text += "set logscale y 10\nset format y '%g'\n";
   if (plot.y_top) text += fmt::format("set yrange [*:{}]\n", *plot.y_top);
   if (plot.mark_x) {
     text +=
@@ -210,7 +210,12 @@ std::string csv(const Plot& plot) {
 Series thinned(const Series& series, size_t most) {
   const size_t count = series.x.size(), run = (count + most - 1) / std::max<size_t>(1, most);
   if (run <= 1) return series;
-  Series result{.label = series.label, .x = {}, .y = {}, .points = series.points, .look = series.look};
+  Series result{.label = series.label,
+                .x = {},
+                .y = {},
+                .points = series.points,
+                .in_legend = series.in_legend,
+                .look = series.look};
   for (size_t begin = 0; begin < count; begin += run) {
     const size_t end = std::min(count, begin + run);
     double x = 0, y = 0;

@@ -12,6 +12,7 @@ struct Series {
   std::vector<double> x, y;
   std::vector<double> spread = {};  // half the height of an error bar at each point; empty: none
   bool points = false;              // marks at the points, for few of them
+  bool in_legend = true;            // false: what it is stands in the text or follows from its look
   int look = -1;                    // which colour and mark; -1: the next one. For series that belong together
 };
 

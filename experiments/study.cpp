@@ -24,13 +24,13 @@ std::vector<Study>& registry() {
   return all;
 }
 
-std::string result_path(const Plan& plan, const std::string& key) {
-  return plan.out + "/results/" + key + ".json";
+std::string result_path(const std::string& folder, const std::string& key) {
+  return folder + "/results/" + key + ".json";
 }
 
 // The stored result of a piece; nothing when there is none yet. Throws Error when it was made with other settings.
-std::optional<json> stored_result(const Plan& plan, const Piece& piece) {
-  const std::string path = result_path(plan, piece.key);
+std::optional<json> stored_result(const std::string& folder, const Piece& piece) {
+  const std::string path = result_path(folder, piece.key);
   std::error_code missing;
   const auto size = fs::file_size(path, missing);
   if (missing || size == 0) return {};
@@ -38,7 +38,7 @@ std::optional<json> stored_result(const Plan& plan, const Piece& piece) {
   require(stored.is_object() && stored.contains("settings") && stored.contains("result"),
           "{}: is no result of an experiment; remove it, or choose another --out", path);
   require(stored.at("settings") == piece.settings,
-          "{}: was made with other settings ({}) than are asked for now ({}); choose another --out", path,
+          "{}: was made with other settings ({}) than are asked for now ({}); choose another folder", path,
           stored.at("settings").dump(), piece.settings.dump());
   return stored.at("result");
 }
@@ -46,7 +46,7 @@ std::optional<json> stored_result(const Plan& plan, const Piece& piece) {
 // A result is seen as a whole or not at all, but not forced to the disk: there may be hundreds, each of milliseconds,
 // and one that a power cut takes is worked off again (trained weights have their own, durable checkpoints).
 void store_result(const Plan& plan, const Piece& piece, double seconds, const json& result) {
-  const std::string path = result_path(plan, piece.key), temporary = path + ".part";
+  const std::string path = result_path(plan.out, piece.key), temporary = path + ".part";
   make_folder(fs::path(path).parent_path().string());
   std::ofstream file(temporary);
   file << json{{"settings", piece.settings}, {"seconds", seconds}, {"result", result}}.dump(2) << "\n";
@@ -76,19 +76,36 @@ std::vector<Piece> chosen_pieces(const Study& study, const Plan& plan) {
   return chosen;
 }
 
+// Results that `plan.from` has and OUT has not are copied, so that OUT is whole without it.
+void take_over(const Study& study, const Plan& plan) {
+  if (plan.from.empty()) return;
+  require(fs::is_directory(plan.from + "/results"), "--from {}: there are no results of an experiment", plan.from);
+  for (const Piece& piece : study.pieces(plan))
+    if (!stored_result(plan.out, piece))
+      if (stored_result(plan.from, piece))
+        write_atomically(result_path(plan.out, piece.key), read_text(result_path(plan.from, piece.key)));
+}
+
 // Works off what is not there, in order, until the end or a signal.
-void work_off_all(const std::vector<Piece>& pieces, const Plan& plan, std::FILE* output, Results& results,
-                  Report& report) {
+void work_off_all(const Study& study, const std::vector<Piece>& pieces, const Plan& plan, std::FILE* output,
+                  Results& results, Report& report) {
   double cost = 0;
+  std::vector<Piece> left;
   for (const Piece& piece : pieces) {
-    if (const auto stored = stored_result(plan, piece))
+    if (const auto stored = stored_result(plan.out, piece)) {
       results[piece.key] = *stored;
-    else
+    } else {
+      left.push_back(piece);
       cost += piece.cost;
+    }
   }
   report.skipped = static_cast<int64_t>(results.size());
   if (report.skipped > 0 && !plan.quiet)
     fmt::print(output, "{} of {} pieces are finished and are not worked off again\n", report.skipped, pieces.size());
+  if (study.forecast && !left.empty() && !plan.quiet && plan.scale != Scale::smoke) {
+    fmt::print(output, "{}\n", study.forecast(plan, left));
+    std::fflush(output);
+  }
   const Interrupt interrupt;
   Progress whole(plan.quiet ? nullptr : output, static_cast<int>(3 * pieces.size()));
   double worked = 0;
@@ -113,7 +130,7 @@ void work_off_all(const std::vector<Piece>& pieces, const Plan& plan, std::FILE*
 void add_earlier(const Study& study, const Plan& plan, Results& results) {
   for (const Piece& piece : study.pieces(plan))
     if (!results.contains(piece.key))
-      if (const auto stored = stored_result(plan, piece)) results[piece.key] = *stored;
+      if (const auto stored = stored_result(plan.out, piece)) results[piece.key] = *stored;
 }
 
 }  // namespace
@@ -163,7 +180,8 @@ Report run(const Study& study, const Plan& plan, std::FILE* output) {
                       {"data", plan.data},        {"command", plan.command},      {"environment", environment}};
   Report report;
   Results results;
-  work_off_all(pieces, plan, output, results, report);
+  take_over(study, plan);
+  work_off_all(study, pieces, plan, output, results, report);
   add_earlier(study, plan, results);
   write_atomically(plan.out + "/experiment.json", asked.dump(2) + "\n");
   report.outcome = study.outcome(plan, results);

@@ -32,6 +32,7 @@ struct Plan {
   Scale scale = Scale::smoke;
   std::string out;      // folder
   std::string only;     // only pieces whose key contains this; empty: all
+  std::string from;     // folder of another experiment, whose results with the same key and settings are taken over
   std::string data;     // a corpus in place of the study's own; empty: its own
   uint64_t seed = 1;    // seeds are seed, seed + 1, ...
   bool quiet = false;   // no progress
@@ -90,6 +91,8 @@ struct Study {
   std::string paper;     // what it saw
   std::function<std::vector<Piece>(const Plan&)> pieces;
   std::function<Outcome(const Plan&, const Results&)> outcome;
+  // What the pieces that are left will take, for people, before they are worked off; not asked at scale smoke.
+  std::function<std::string(const Plan&, const std::vector<Piece>& left)> forecast = {};
 };
 
 const std::vector<Study>& studies();                // sorted by name

@@ -41,6 +41,7 @@ SelfAttention::SelfAttention(Arena& weights, PositionTables& tables, const std::
     : qkv_(weights, block_name + ".attn.qkv", config.width, 3 * config.width, config.dtype),
       out_(weights, block_name + ".attn.out", config.width, config.width, config.dtype),
       position_(config.position, position_settings(weights, tables, block_name, layer, config)),
+      layer_(layer),
       heads_(config.heads),
       head_dim_(config.head_dim()),
       dtype_(config.dtype) {}
@@ -79,6 +80,7 @@ Variable SelfAttention::operator()(Variable x, const Call& call) {
   arguments.k = features.k;
   arguments.v = features.v;
 
+  if (call.observer != nullptr && *call.observer) (*call.observer)({layer_, position_, position, arguments});
   const bool composed = call.composed && arguments.transport == nullptr;
   const Variable attended = composed ? attention_composed(arguments) : attention(arguments);
   const Variable restored = position_.restore(position, attended, state);

@@ -1,10 +1,12 @@
 // Causal self-attention of one block: qkv, the position strategy around the attention operation, the output projection.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "autograd/attention.h"
 #include "nn/config.h"
 #include "nn/modules.h"
 #include "positional/strategy.h"
@@ -19,6 +21,15 @@ struct LayerCache {
   Position::State state;
 };
 
+// What the attention of a layer is about to compute, for diagnostics. `call` has no state.
+struct AttentionView {
+  int layer;
+  Position& position;
+  const PositionCall& call;
+  const AttentionArguments& arguments;  // features as the strategy transformed them, cached keys included
+};
+using AttentionObserver = std::function<void(const AttentionView&)>;
+
 class SelfAttention {
  public:
   SelfAttention(Arena& weights, PositionTables& tables, const std::string& block_name, int layer,
@@ -32,6 +43,7 @@ class SelfAttention {
     int64_t first = 0, total = 0;
     bool composed = false;
     LayerCache* cache = nullptr;
+    const AttentionObserver* observer = nullptr;
   };
   Variable operator()(Variable x, const Call& call);
 
@@ -43,6 +55,7 @@ class SelfAttention {
  private:
   Linear qkv_, out_;
   Position position_;
+  int layer_;
   int64_t heads_, head_dim_;
   DType dtype_;
 };

@@ -101,7 +101,7 @@ Variable Transformer::hidden(Tape& tape, std::span<const int32_t> tokens, int64_
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     Block& block = *blocks_[layer];
     const Variable attended = block.attention(
-        normalised, {tokens, first, total, composed_, cache == nullptr ? nullptr : &cache->layers_[layer]});
+        normalised, {tokens, first, total, composed_, cache == nullptr ? nullptr : &cache->layers_[layer], &observer_});
     std::tie(x, normalised) = std::tuple_cat(block.norm2.after_sum(x, attended, composed_));
     const Variable widened = block.mlp(normalised, composed_);
     LayerNorm& next = layer + 1 < blocks_.size() ? blocks_[layer + 1]->norm1 : *final_norm_;

@@ -54,6 +54,9 @@ class Transformer {
   // Selects the composed twins of all fused operations (slow, obviously right).
   void set_composed(bool composed) { composed_ = composed; }
 
+  // Called by each layer, first to last, right before its attention; empty: nobody looks on.
+  void set_observer(AttentionObserver observer) { observer_ = std::move(observer); }
+
   // tokens [B * T] -> logits [B, T, V]
   Variable logits(Tape& tape, std::span<const int32_t> tokens, int64_t batch, int64_t length);
   // Mean cross-entropy in nats a token; targets [B * T]. Sets the tape's leaves to `batch`.
@@ -81,6 +84,7 @@ class Transformer {
   Parameter embedding_, head_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::unique_ptr<LayerNorm> final_norm_;
+  AttentionObserver observer_;
   bool composed_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/tile_transport.h"
 
 namespace sextant::mechanism {
 
@@ -57,10 +58,27 @@ Step gaussian_rotation_steps(Random random, double deviation) {
   };
 }
 
+Step uniform_reflection_steps(Random random) {
+  return [random](int64_t t, std::span<double> x) {
+    std::vector<double> w(x.size());
+    for (size_t d = 0; d < w.size(); ++d) w[d] = random.normal(static_cast<uint64_t>(t) * w.size() + d);
+    const double strength = 2 * dot(w, x) / dot(w, w);
+    for (size_t d = 0; d < w.size(); ++d) x[d] -= strength * w[d];
+  };
+}
+
+Step fixed_rotation_steps(std::vector<double> angles) {
+  return [angles = std::move(angles)](int64_t, std::span<double> x) {
+    for (size_t p = 0; p < angles.size(); ++p) rotate(x, p, angles[p]);
+  };
+}
+
 Step haar_steps(Random random, int64_t dim) {
-  return [random, dim](int64_t t, std::span<double> x) {
-    const std::vector<double> matrix = haar_orthogonal(random, static_cast<uint64_t>(t), dim),
-                              before(x.begin(), x.end());
+  // The matrix is kept, since one step is often applied to several vectors.
+  return [random, dim, made = int64_t{-1}, matrix = std::vector<double>()](int64_t t, std::span<double> x) mutable {
+    if (t != made) matrix = haar_orthogonal(random, static_cast<uint64_t>(t), dim);
+    made = t;
+    const std::vector<double> before(x.begin(), x.end());
     for (size_t r = 0; r < x.size(); ++r) x[r] = dot(std::span(matrix).subspan(r * x.size(), x.size()), before);
   };
 }
@@ -188,11 +206,14 @@ Decoherence decoherence(const Step& step, int64_t tokens, std::span<const double
 Decoherence decoherence_of_features(const Tensor& q, const Tensor& k, double norm_product,
                                     std::span<const int64_t> lengths) {
   Scores scores(lengths);
+  Arena arena;
+  const std::span<const double> queries = converted(arena, q, DType::f64).span<double>(),
+                                keys = converted(arena, k, DType::f64).span<double>();
+  const size_t dim = static_cast<size_t>(q.size(1));
   for (size_t n = 0; n < lengths.size(); ++n)
     for (int64_t i = lengths[n]; i < q.size(0); ++i) {
-      double score = 0;
-      for (int64_t d = 0; d < q.size(1); ++d) score += q.at({i, d}) * k.at({i - lengths[n], d});
-      scores.add(n, score / norm_product);
+      const size_t query = static_cast<size_t>(i) * dim, key = static_cast<size_t>(i - lengths[n]) * dim;
+      scores.add(n, dot(queries.subspan(query, dim), keys.subspan(key, dim)) / norm_product);
     }
   return scores.curve();
 }
@@ -249,6 +270,67 @@ std::vector<double> logits_of_query(const Tensor& q, const Tensor& k, int64_t i,
     for (int64_t d = 0; d < q.size(1); ++d) score += q.at({i, d}) * k.at({j, d});
     logits.push_back(scale * score + (lag_bias.defined() ? lag_bias.at({i - j}) : 0.0) +
                      (gate.defined() ? gate.at({i}) - gate.at({j}) : 0.0));
+  }
+  return logits;
+}
+
+namespace {
+
+// <x, k_j> for the first `count` keys; k [keys, D], rows apart by any stride.
+void products_with(const Tensor& x, const Tensor& k, int64_t count, double* out) {
+  dispatch(k.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* query = x.data<T>();
+    for (int64_t j = 0; j < count; ++j) {
+      const T* key = k.data<T>() + j * k.stride(0);
+      double sum = 0;
+      for (int64_t d = 0; d < k.size(1); ++d) sum += static_cast<double>(query[d]) * static_cast<double>(key[d]);
+      out[j] = sum;
+    }
+  });
+}
+
+// Key tile by key tile from the query's own leftwards, as core/tile_transport.h says.
+void carried_products(const AttentionInputs& inputs, int64_t batch, int64_t head, int64_t position, const Tensor& raw,
+                      const Tensor& keys, double* out) {
+  constexpr int64_t tile = TileTransport::tile;
+  Arena arena;
+  const Tensor carried = empty(arena, raw.shape(), raw.dtype());
+  carried.copy_from(raw);
+  for (int64_t n = position / tile; n >= 0; --n) {
+    const int64_t count = std::min(tile, keys.size(0) - n * tile);
+    const TilePair pair{batch, head, position / tile, n, position, 1, count};
+    inputs.transport->carry(pair, raw, carried);
+    const Tensor own = keys.slice(0, n * tile, count);
+    if (pair.diagonal() && inputs.transport->overrides_diagonal()) {
+      const Tensor scores = empty(arena, {1, count}, raw.dtype()), dense = empty(arena, own.shape(), raw.dtype());
+      dense.copy_from(own);
+      inputs.transport->diagonal_scores(pair, carried, dense, scores);
+      for (int64_t j = 0; n * tile + j <= position; ++j) out[n * tile + j] = scores.at({0, j});
+    } else {
+      products_with(carried, own, std::min(count, position + 1 - n * tile), out + n * tile);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<double> logits_of_query(const AttentionInputs& inputs, int64_t batch, int64_t head, int64_t row) {
+  const int64_t position = inputs.k.size(1) - inputs.q.size(1) + row;
+  std::vector<double> logits(static_cast<size_t>(position + 1));
+  Arena arena;
+  const Tensor keys = inputs.k.select(0, batch).select(1, head);
+  const Tensor query = empty(arena, {1, keys.size(1)}, keys.dtype());
+  query.copy_from(inputs.q.select(0, batch).select(1, head).slice(0, row, 1));
+  if (inputs.transport == nullptr)
+    products_with(query, keys, position + 1, logits.data());
+  else
+    carried_products(inputs, batch, head, position, query, keys, logits.data());
+  for (int64_t j = 0; j <= position; ++j) {
+    double& logit = logits[static_cast<size_t>(j)];
+    logit *= inputs.scale;
+    if (inputs.bias.defined()) logit += inputs.bias.at({head, position - j});
+    if (inputs.gate.defined()) logit += inputs.gate.at({batch, position, head}) - inputs.gate.at({batch, j, head});
   }
   return logits;
 }

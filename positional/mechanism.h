@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "core/attention.h"
 #include "core/random.h"
 #include "core/tensor.h"
 
@@ -24,10 +25,13 @@ using Step = std::function<void(int64_t t, std::span<double> x)>;
 Step rotation_steps(const Tensor& angles);
 Step householder_steps(const Tensor& w);
 Step path_steps(const Tensor& w, const Tensor& beta);
-// For stylized models: angles N(0, deviation^2) for each pair; matrices from Haar's measure on O(D). Functions of
-// (random, t) alone.
+// For stylized models: angles N(0, deviation^2) for each pair; reflections along directions drawn uniformly; matrices
+// from Haar's measure on O(D). Functions of (random, t) alone.
 Step gaussian_rotation_steps(Random random, double deviation);
+Step uniform_reflection_steps(Random random);
 Step haar_steps(Random random, int64_t dim);
+// The same rotation at every step: RoPE, seen as transport.
+Step fixed_rotation_steps(std::vector<double> angles);
 // A matrix from Haar's measure on O(D), row-major [D, D]: Gram-Schmidt of Gaussian rows. `index` tells draws apart.
 std::vector<double> haar_orthogonal(const Random& random, uint64_t index, int64_t dim);
 
@@ -72,6 +76,9 @@ double far_mass_bound(int64_t near_sources, int64_t far_sources, double lambda);
 // [T]), sources 0 .. i.
 std::vector<double> logits_of_query(const Tensor& q, const Tensor& k, int64_t i, double scale,
                                     const Tensor& lag_bias = {}, const Tensor& gate = {});
+// The same as attention would compute them for row `row` of its T queries, sources 0 .. S - T + row; also where a tile
+// transport carries the queries.
+std::vector<double> logits_of_query(const AttentionInputs& inputs, int64_t batch, int64_t head, int64_t row);
 
 // ---- far contributions to the output ------------------------------------------------------------------------------
 
