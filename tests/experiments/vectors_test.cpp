@@ -153,8 +153,9 @@ TEST(KernelVectorsTest, LogitsLeadToOutputAndValueGradient) {
 
 TEST(KernelVectorsTest, LogitsOfNoneAndAlibiAreWhatTheyAre) {
   for (const bool alibi : {false, true}) {
-    const Json vector = kernel_vectors({alibi ? "alibi" : "none"},
-                                       {.heads = 2, .head_dim = 4, .width = 3, .vocabulary = 5})["vectors"][0];
+    const Json vector =
+        kernel_vectors({alibi ? "alibi" : "none"},
+                       {.heads = 2, .head_dim = 4, .width = 3, .vocabulary = 5, .prefix = ""})["vectors"][0];
     const auto [B, T, H, D] = sizes_of(vector);
     const std::vector<double> q = numbers(vector["inputs"]["q"]), k = numbers(vector["inputs"]["k"]);
     for (size_t b = 0; b < B; ++b)
