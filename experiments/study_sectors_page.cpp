@@ -174,8 +174,8 @@ Section mass_energy_need(const Results& results, const std::string& corpus) {
       const auto cell = [&](const char* what, int digits) {
         return text_of(component(results, prefix, row.at("sector"), row.at("order"), what), digits);
       };
-      section.table->rows.push_back({variant.name, component_name(row), cell("mass", 3), cell("mass_share", 3),
-                                     cell("energy_share", 3), cell("cancellation", 3),
+      section.table->rows.push_back({variant.name, component_name(row), cell("mass", 3), cell("mass_share_at_start", 3),
+                                     cell("mass_share", 3), cell("energy_share", 3), cell("cancellation", 3),
                                      cell("leave_one_out_nats_per_token", 4)});
     }
   }

@@ -86,6 +86,13 @@ json kernels_json(Transformer& model) {
   return {{"lags", lags}, {"layers", layers}};
 }
 
+// The shares that the same model had before its first step.
+void add_shares_at_start(json& sectors, const Transformer& trained) {
+  Transformer model(trained.config());
+  const auto start = sector_diagnostics(layers_of(model), model.config().heads, model.config().context);
+  for (size_t i = 0; i < start.size(); ++i) sectors.at(i)["mass_share_at_start"] = start[i].mass_share;
+}
+
 void evaluate_into(json& result, Trainer& trainer, const Training& training, Progress& progress) {
   Transformer& model = trainer.model();
   const Corpus& corpus = trainer.corpus();
@@ -104,6 +111,7 @@ void evaluate_into(json& result, Trainer& trainer, const Training& training, Pro
   result["layers"] = json::array();
   for (Position* const layer : layers_of(model))
     result["layers"].push_back(measure_sectors(model, {&layer, 1}, corpus, options));
+  add_shares_at_start(evaluation.sectors, model);
   result["sectors"] = evaluation.sectors;
   result["evaluation"] = to_json(evaluation);
   write_atomically(trainer.options().out + "/eval.json", result["evaluation"].dump(2) + "\n");

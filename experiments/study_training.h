@@ -3,7 +3,7 @@
 //
 //   training     {"parameters", "steps", "tokens", "seconds", "loss"}: the loss of the last tenth, nats a token
 //   evaluation   as eval.json; null where the training diverged
-//   sectors      [{"sector", "order", "mass", ...}] of the whole model
+//   sectors      [{"sector", "order", "mass", "mass_share_at_start", ...}] of the whole model
 //   layers       [the same of each layer]
 //   kernels      {"lags": [...], "layers": [layer][head][lag]} of a lag bias, its mean from each lag up to the next
 //   measured     what the study's own measurement gave

@@ -65,7 +65,9 @@ TEST(TrainingStudies, LossesAndSectorsAreThoseOfEval) {
   EXPECT_EQ(study::at_length(result, 64), expected.at("lengths").at(0).at("nats_per_token").get<double>());
   EXPECT_NE(study::at_length(result, 128), expected.at("lengths").at(1).at("nats_per_token").get<double>())
       << "8 windows against 16";
-  EXPECT_EQ(result.at("sectors"), expected.at("sectors"));
+  for (size_t i = 0; i < 2; ++i)
+    for (const auto& [what, value] : expected.at("sectors").at(i).items())
+      EXPECT_EQ(result.at("sectors").at(i).at(what), value) << what;
   ASSERT_EQ(result.at("layers").size(), 3u);
   double slope = 0;  // the model's mass is the mean of its layers'
   for (const json& layer : result.at("layers")) slope += layer.at(1).at("mass").get<double>() / 3;
