@@ -164,8 +164,9 @@ Section mass_energy_need(const Results& results, const std::string& corpus) {
       "all "
       "layers. Mean and deviation over seeds.";
   section.plot = plot;
-  section.table = Table{
-      {"strategy", "component", "mass", "share of mass", "share of energy", "cancellation", "left out, nats"}, {}};
+  section.table = Table{{"strategy", "component", "mass", "share of mass at start", "share of mass", "share of energy",
+                         "cancellation", "left out, nats"},
+                        {}};
   for (const Variant& variant : sector_variants()) {
     const std::string prefix = prefix_of(variant, corpus);
     const auto all = results_of(results, prefix);
