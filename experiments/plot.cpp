@@ -59,7 +59,7 @@ std::string style(const Series& series, size_t number) {
 std::string bars(const Plot& plot) {
   std::string text = fmt::format("set style data histograms\nset style histogram {}\nset style fill solid 0.9 border\n",
                                  plot.stacked ? "rowstacked" : "clustered gap 1");
-  text += "set boxwidth 0.85 relative\nset xtics rotate by -35 scale 0\n";
+  text += "set boxwidth 0.85 relative\nset xtics rotate by -35 scale 0\nunset xlabel\n";
   text += fmt::format("set yrange [0:{}]\nset key horizontal Left reverse width 0 samplen 1\n$data << EOD\n",
                       plot.y_top ? fmt::format("{}", *plot.y_top) : "*");
   for (size_t i = 0; i < plot.categories.size(); ++i) {
