@@ -87,9 +87,11 @@ std::string failure_text(const std::vector<EntryAudit>& entries) {
       for (const std::string& failure : one.failures)
         text += fmt::format("FAILED {} ({}): {}\n", one.entry(), one.label, failure);
   const std::vector<Suspect> all = suspects_of(entries);
-  for (size_t i = 0; i < std::min<size_t>(3, all.size()); ++i)
+  for (size_t i = 0; i < std::min<size_t>(3, all.size()); ++i) {
+    if (all[0].located > 0 && all[i].located == 0) break;
     text += fmt::format("suspect {}: {} (right behind what is wrong in {} cases; of {} that record it {} fail)\n",
                         i + 1, all[i].operation, all[i].located, all[i].cases, all[i].failed);
+  }
   return text;
 }
 
