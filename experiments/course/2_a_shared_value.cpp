@@ -26,7 +26,8 @@ double gradient_of_x(Tape::Witness* witness) {
   tape.set_witness(witness);
   const Variable x = tape.variable(full(tape.arena(), {}, at_x, DType::f64), "x");
   const Variable y = tape.constant(full(tape.arena(), {}, at_y, DType::f64), "y");
-  tape.backward(add(multiply(x, y), sin(x)));
+  const Variable product = multiply(x, y), sine = sin(x);  // in this order: C++ evaluates arguments in any
+  tape.backward(add(product, sine));
   return x.gradient().item();
 }
 
