@@ -52,7 +52,10 @@ TEST(NearestWrongGradientTest, AViewIsNotToldFromTheMemoryItLooksAt) {
 
 TEST(NearestWrongGradientTest, AValueReadTwiceHasTwoSuspects) {
   Arena arena;
-  const TapeFunction f = [](Tape&, std::span<const Variable> x) { return add(exp(x[0]), sin(x[0])); };
+  const TapeFunction f = [](Tape&, std::span<const Variable> x) {
+    const Variable first = exp(x[0]), second = sin(x[0]);
+    return add(first, second);
+  };
   Fault fault("sin", 0, FaultKind::dropped_term);
   EXPECT_EQ(nearest_wrong_gradient(f, std::vector{sample(arena, {3})}, 1e-6, &fault).contributors,
             (Contributors{{"exp", 0}, {"sin", 0}}));
