@@ -136,8 +136,8 @@ class Tape {
   class Witness {
    public:
     virtual ~Witness() = default;
-    // An operation has been recorded: once for each of its outputs that has memory of its own (a view of an input has
-    // not). What is written into `value` counts.
+    // An operation has been recorded: once for each of its outputs that has memory of its own (no view of an input),
+    // and with node -1 for each tensor it saves besides. What is written into `value` counts.
     virtual void recorded(const char* operation, int node, const Tensor& value) {
       (void)operation, (void)node, (void)value;
     }
