@@ -175,10 +175,11 @@ Finding mass_moves(const Results& results, const Teacher& teacher, bool smoke) {
 }
 
 Finding own_sector_fits_best(const Results& results, const Teacher& teacher, bool smoke) {
-  Finding finding{fmt::format("{} teacher: the strategy of its own sector alone learns it best", teacher.task),
-                  "",
-                  "of the strategies with one sector, its own has the lowest mean loss above Bayes",
-                  {}};
+  Finding finding{
+      fmt::format("(not in the paper) {} teacher: the strategy of its own sector alone learns it best", teacher.task),
+      "",
+      "of the strategies with one sector, its own has the lowest mean loss above Bayes",
+      {}};
   std::string best;
   double lowest = INFINITY;
   for (const Strategy& strategy : strategies_tried) {
