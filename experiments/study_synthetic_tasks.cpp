@@ -217,7 +217,7 @@ Section losses(const Results& results, const char* what, const std::string& titl
 Section mass_of_teachers(const Results& results) {
   Plot plot{.title = "Share of the kernel's energy by teacher",
             .x_label = "",
-            .y_label = "share of energy without its mean",
+            .y_label = "share of energy",
             .series = {},
             .y_top = 1.0,
             .stacked = true};
