@@ -341,18 +341,16 @@ std::vector<double> far_covariance(const FarModel& model, const std::function<St
                                    int64_t contexts, const Random& random) {
   require(contexts >= 2, "a covariance over {} contexts, must be 2 or more", contexts);
   const size_t dim = static_cast<size_t>(model.dim), sources = model.weights.size(), numbers = (sources + 1) * dim;
-  std::vector<double> mean(dim), products(dim * dim), sum(dim);
+  std::vector<double> mean(dim), products(dim * dim), sum(dim), background(dim);
   for (int64_t context = 0; context < contexts; ++context) {
     const uint64_t origin = static_cast<uint64_t>(context) * numbers;
     const Step travel = step ? step(context) : Step{};
     std::fill(sum.begin(), sum.end(), 0.0);
+    for (size_t d = 0; d < dim; ++d) background[d] = model.background * random.normal(origin + d);
     for (size_t j = 0; j < sources; ++j) {
       if (travel) travel(static_cast<int64_t>(j), sum);  // all that came from before j takes step j
-      for (size_t d = 0; d < dim; ++d) {
-        const double value =
-            model.background * random.normal(origin + d) + model.noise * random.normal(origin + (j + 1) * dim + d);
-        sum[d] += model.weights[j] * value;
-      }
+      for (size_t d = 0; d < dim; ++d)
+        sum[d] += model.weights[j] * (background[d] + model.noise * random.normal(origin + (j + 1) * dim + d));
     }
     for (size_t r = 0; r < dim; ++r) {
       mean[r] += sum[r] / static_cast<double>(contexts);

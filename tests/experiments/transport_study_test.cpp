@@ -230,7 +230,8 @@ TEST(Routes, OfPathWithOneDirection) {
 // ---- the studies, through the program -------------------------------------------------------------------------------
 
 json finding_of(const ProgramRun& run, const std::string& part) {
-  for (const json& finding : json::parse(run.out).at("findings"))
+  const json report = json::parse(run.out);
+  for (const json& finding : report.at("findings"))
     if (finding.at("paper").get<std::string>().find(part) != std::string::npos) return finding;
   ADD_FAILURE() << "no finding about " << part;
   return {};
