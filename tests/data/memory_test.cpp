@@ -15,7 +15,7 @@
 namespace sextant {
 namespace {
 
-constexpr int64_t corpus_bytes = int64_t{160} << 20;
+constexpr int64_t corpus_bytes = int64_t{96} << 20;
 constexpr int64_t allowed_bytes = int64_t{32} << 20;  // on top of what the process has
 
 int64_t data_segment() {
