@@ -156,11 +156,19 @@ CaseAudit audit_case(const AuditEntry& entry, const AuditCase& audit, const Audi
   return result;
 }
 
-std::vector<EntryAudit> run_audit(const AuditSettings& settings, const std::function<void(const EntryAudit&)>& watch) {
-  std::vector<EntryAudit> results;
+void require_audited(const std::string& only) {
   std::vector<std::string> names;
   for (const AuditEntry& entry : audit_entries()) {
     names.push_back(entry.name);
+    if (matches_audit(only, entry)) return;
+  }
+  fail("--only: nothing registered matches '{}'; the nearest name is '{}'", only, nearest(only, names));
+}
+
+std::vector<EntryAudit> run_audit(const AuditSettings& settings, const std::function<void(const EntryAudit&)>& watch) {
+  require_audited(settings.only);
+  std::vector<EntryAudit> results;
+  for (const AuditEntry& entry : audit_entries()) {
     if (!matches_audit(settings.only, entry)) continue;
     const auto start = std::chrono::steady_clock::now();
     Arena arena;
@@ -171,8 +179,6 @@ std::vector<EntryAudit> run_audit(const AuditSettings& settings, const std::func
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (watch) watch(result);
   }
-  require(!results.empty(), "--only: nothing registered matches '{}'; the nearest name is '{}'", settings.only,
-          nearest(settings.only, names));
   return results;
 }
 

@@ -68,7 +68,10 @@ bool matches_audit(const std::string& pattern, const AuditEntry& entry);
 
 CaseAudit audit_case(const AuditEntry& entry, const AuditCase& audit, const AuditSettings& settings);
 
-// Throws Error when `only` matches nothing. `watch`, if any, is called after each entry.
+// Throws Error when `only` matches nothing that is registered.
+void require_audited(const std::string& only);
+
+// Throws Error likewise. `watch`, if any, is called after each entry.
 std::vector<EntryAudit> run_audit(const AuditSettings& settings,
                                   const std::function<void(const EntryAudit&)>& watch = {});
 

@@ -131,6 +131,7 @@ int run(const Arguments& arguments) {
   AuditSettings settings = settings_of(arguments);
   std::optional<Fault> fault;
   if (arguments.given("plant")) settings.fault = &fault.emplace(parse_fault(arguments.text("plant")));
+  require_audited(settings.only);
   arguments.say("{}", table_header());
   const std::vector<EntryAudit> entries =
       run_audit(settings, [&](const EntryAudit& entry) { arguments.say("{}", table_row(entry)); });
