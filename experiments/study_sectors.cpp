@@ -35,8 +35,9 @@ Training training_of(const Plan& plan, const Variant& variant, const StudyCorpus
   options.position = variant.spec;
   options.seed = seed;
   options.context = sector_context(plan);
-  options.batch = plan.choose<int64_t>(4, 8, 16);
-  options.steps = plan.choose<int64_t>(30, 1000, 2000);
+  options.batch = plan.choose<int64_t>(4, 8, 8);
+  // Adam moves a parameter by at most the sum of the learning rates: short runs leave slopes near their start.
+  options.steps = plan.choose<int64_t>(30, 1000, 5000);
   options.warmup = plan.choose<int64_t>(3, 50, 100);
   options.save_every = plan.choose<int64_t>(10, 200, 200);
   const int64_t longest = plan.choose<int64_t>(256, 8192, 32768);
