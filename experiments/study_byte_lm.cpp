@@ -50,6 +50,37 @@ Finding affine_is_needed(const Results& results) {
   return finding;
 }
 
+// Recency that any sector may carry: a sum of slow damped waves falls with the lag as a slope does.
+Finding kernels_fall(const Results& results, int64_t context) {
+  Finding finding{
+      "(not in the paper) the learned kernel as a whole is recency, whichever sector carries it",
+      "",
+      fmt::format("in nine of ten heads of {} or more, the mean over lags {} to {} lies below the mean over "
+                  "the first {}, in every corpus",
+                  full_variant, context / 2, context, context / 16),
+      {}};
+  for_each_corpus(results, full_variant, finding, [&](const std::string& prefix) {
+    int64_t heads = 0, falling = 0;
+    for (const json* run : results_of(results, prefix)) {
+      if (!run->at("kernels").is_object()) continue;
+      const auto lags = run->at("kernels").at("lags").get<std::vector<int64_t>>();
+      for (const json& layer : run->at("kernels").at("layers"))
+        for (const json& head : layer) {
+          Sample near, far;
+          for (size_t i = 0; i < lags.size(); ++i) {
+            if (lags[i] >= context / 16 && (lags[i] < context / 2 || lags[i] >= context)) continue;
+            Sample& part = lags[i] < context / 16 ? near : far;
+            part.mean += (head[i].get<double>() - part.mean) / static_cast<double>(++part.count);
+          }
+          ++heads;
+          falling += far.mean < near.mean;
+        }
+    }
+    return Seen{count_of(falling, heads, "heads"), 10 * falling >= 9 * heads};
+  });
+  return finding;
+}
+
 Finding high_orders_are_small(const Results& results) {
   Finding finding{
       "high-order Fourier-jet and light-cone mass is a small correction",
@@ -104,6 +135,7 @@ Outcome outcome(const Plan& plan, const Results& results) {
     made.findings = {affine_dominates(results, "mass", "mass"),
                      affine_dominates(results, "centred_energy", "energy without its mean"),
                      affine_is_needed(results),
+                     kernels_fall(results, sector_context(plan)),
                      high_orders_are_small(results),
                      ntk_with_affine_is_best(results, lengths.back()),
                      exact_transforms_degrade(results, sector_context(plan), lengths.back())};

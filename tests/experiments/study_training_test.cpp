@@ -168,7 +168,7 @@ TEST(TrainingStudies, ThePageOfSectors) {
   ASSERT_EQ(run.status, 0) << run.err;
   const json answer = json::parse(run.out);
   EXPECT_EQ(answer.at("worked"), 13);
-  EXPECT_EQ(answer.at("findings").size(), 6u);
+  EXPECT_EQ(answer.at("findings").size(), 7u);
   for (const json& finding : answer.at("findings")) {
     EXPECT_FALSE(finding.at("here").get<std::string>().empty()) << finding.dump();
     EXPECT_TRUE(finding.at("agrees").is_null()) << "thirty steps are no evidence";
