@@ -103,7 +103,8 @@ void work_off_all(const Study& study, const std::vector<Piece>& pieces, const Pl
   if (report.skipped > 0 && !plan.quiet)
     fmt::print(output, "{} of {} pieces are finished and are not worked off again\n", report.skipped, pieces.size());
   if (study.forecast && !left.empty() && !plan.quiet && plan.scale != Scale::smoke) {
-    fmt::print(output, "{}\n", study.forecast(plan, left));
+    const std::string forecast = study.forecast(plan, left);
+    if (!forecast.empty()) fmt::print(output, "{}\n", forecast);
     std::fflush(output);
   }
   const Interrupt interrupt;

@@ -91,7 +91,8 @@ struct Study {
   std::string paper;     // what it saw
   std::function<std::vector<Piece>(const Plan&)> pieces;
   std::function<Outcome(const Plan&, const Results&)> outcome;
-  // What the pieces that are left will take, for people, before they are worked off; not asked at scale smoke.
+  // What the pieces that are left will take, for people, before they are worked off (empty: nothing to say); not asked
+  // at scale smoke.
   std::function<std::string(const Plan&, const std::vector<Piece>& left)> forecast = {};
 };
 

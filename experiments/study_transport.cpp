@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 
 #include "core/host.h"
+#include "core/parallel.h"
 #include "data/batch.h"
 #include "experiments/study_transport_measure.h"
-#include "nn/optimizer.h"
 
 namespace sextant::study {
 
@@ -121,25 +122,26 @@ std::vector<Piece> transport_pieces(const Plan& plan, const std::vector<std::str
 namespace {
 
 struct StepCost {
-  double seconds = 0, operations = 0, activations = 0, parameters = 0;  // activations: bytes on the tape
+  double operations = 0, parameters = 0, activations = 0;  // activations: bytes on the tape
+  double seconds = 0, processor_seconds = 0;               // as it goes now; of all threads together
 };
 
-// A step of one sequence, the second of two: the first allocates.
+// Forward and backward of one sequence, the second of two: the first allocates.
 StepCost step_cost(const TransportScale& scale, int64_t layers) {
   TrainOptions options = scale.options;
   options.layers = layers;
   Transformer model(options.model(256));
-  AdamW optimizer(model.parameters(), {});
   Tape tape;
   const std::vector<int32_t> tokens(static_cast<size_t>(scale.context), 65);
   StepCost cost{.operations = model.training_flops_per_token(scale.context) * static_cast<double>(scale.context),
                 .parameters = static_cast<double>(model.parameter_count())};
   for (int step = 0; step < 2; ++step) {
     const auto start = std::chrono::steady_clock::now();
+    const std::clock_t processor = std::clock();
     tape.reset();
     tape.backward(model.loss(tape, tokens, tokens, 1, scale.context));
-    optimizer.step(1e-9);
     cost.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    cost.processor_seconds = static_cast<double>(std::clock() - processor) / CLOCKS_PER_SEC;
     cost.activations = static_cast<double>(tape.arena().used());
   }
   return cost;
@@ -148,10 +150,15 @@ StepCost step_cost(const TransportScale& scale, int64_t layers) {
 }  // namespace
 
 std::string transport_forecast(const Plan& plan, const std::vector<Piece>& left) {
+  double operations = 0;  // training and evaluation, see training_piece
+  int64_t models = 0;
+  for (const Piece& piece : left)
+    if (piece.settings.contains("training")) operations += 1e12 * piece.cost, ++models;
+  if (models == 0) return "";
   const TransportScale scale = transport_scale(plan);
   const TrainOptions& options = scale.options;
   const StepCost one = step_cost(scale, 1), two = step_cost(scale, 2);
-  const auto deep = [&](double StepCost::*part) {
+  const auto deep = [&](double StepCost::*part) {  // what grows with the layers alone, not with the machine's mood
     return one.*part + static_cast<double>(options.layers - 1) * (two.*part - one.*part);
   };
   // Value, gradient and two moments of each parameter; with `accumulate`, sums of gradients that wait for their partner
@@ -160,18 +167,18 @@ std::string transport_forecast(const Plan& plan, const std::vector<Piece>& left)
   const double memory = 4 * copies * deep(&StepCost::parameters) +
                         static_cast<double>(options.batch / options.accumulate) * deep(&StepCost::activations);
   const double cache = 8 * static_cast<double>(options.layers * options.width * scale.lengths.back());  // keys, values
-  double operations = 0;  // training and evaluation, see training_piece
-  for (const Piece& piece : left) operations += 1e12 * piece.cost;
+  const double rope = static_cast<double>(options.batch * options.steps) * deep(&StepCost::operations);
+  const double quiet = two.processor_seconds / static_cast<double>(threads()) / two.operations,
+               now = two.seconds / two.operations;
   return fmt::format(
-      "{} layers of width {}, {} parameters, {} tokens a model. Estimated by models of one and two layers: {} to train "
-      "one model with rope, {} for everything that is left ({} pieces). Memory: {} to train, {} to evaluate at {} "
-      "tokens, of the {} here.",
+      "{} layers of width {}, {} parameters, {} tokens a model. At the rate of two such layers on {} threads, to train "
+      "one model with rope takes {} ({} at the present load), everything that is left ({} models, trained and "
+      "evaluated) {} ({}). Memory: {} to train, {} to evaluate at {} tokens, of the {} here.",
       options.layers, options.width, count_text(deep(&StepCost::parameters)),
-      count_text(static_cast<double>(options.tokens_per_step() * options.steps)),
-      duration_text(static_cast<double>(options.batch * options.steps) * deep(&StepCost::seconds)),
-      duration_text(operations * deep(&StepCost::seconds) / deep(&StepCost::operations)), left.size(),
-      bytes_text(memory), bytes_text(4 * deep(&StepCost::parameters) + cache), scale.lengths.back(),
-      bytes_text(static_cast<double>(total_memory())));
+      count_text(static_cast<double>(options.tokens_per_step() * options.steps)), threads(),
+      duration_text(quiet * rope), duration_text(now * rope), models, duration_text(quiet * operations),
+      duration_text(now * operations), bytes_text(memory), bytes_text(4 * deep(&StepCost::parameters) + cache),
+      scale.lengths.back(), bytes_text(static_cast<double>(total_memory())));
 }
 
 // ---- for the reports ------------------------------------------------------------------------------------------------
