@@ -123,11 +123,13 @@ Variable embedding(Variable table, std::span<const int32_t> ids, const Shape& id
   auto* kept = static_cast<int32_t*>(tape.arena().allocate(ids.size_bytes()));
   if (!ids.empty()) std::memcpy(kept, ids.data(), ids.size_bytes());
   const std::span<const int32_t> own(kept, ids.size());
-  return tape.record("embedding", {table}, y, [table, own, count, width](const Tensor& dy) {
+  const Variable rows = tape.record("embedding", {table}, y, [table, own, count, width](const Tensor& dy) {
     Arena& arena = table.tape().arena();
     const int64_t leaves = table.tape().leaves_for(count);
     kernels::embedding_backward(contiguous(arena, dy).reshape({count, width}), own, leaves, table.sink(), arena);
   });
+  tape.depends_on_batch(rows);
+  return rows;
 }
 
 Variable embedding_composed(Variable table, std::span<const int32_t> ids, const Shape& ids_shape) {
@@ -157,7 +159,7 @@ Variable gather_rows(Variable x, std::span<const int64_t> rows) {
   auto* kept = static_cast<int64_t*>(tape.arena().allocate(rows.size_bytes()));
   std::copy(rows.begin(), rows.end(), kept);
   const std::span<const int64_t> own(kept, rows.size());
-  return tape.record("gather_rows", {x}, y, [x, own](const Tensor& dy) {
+  const Variable gathered = tape.record("gather_rows", {x}, y, [x, own](const Tensor& dy) {
     const Tensor dx = x.tape().zeros(x.shape(), x.dtype());
     for (size_t i = 0; i < own.size(); ++i) {
       const Tensor target = dx.select(0, own[i]), row = dy.select(0, static_cast<int64_t>(i));
@@ -165,6 +167,8 @@ Variable gather_rows(Variable x, std::span<const int64_t> rows) {
     }
     x.accumulate(dx);
   });
+  tape.depends_on_batch(gathered);
+  return gathered;
 }
 
 namespace {

@@ -55,7 +55,7 @@ Variable softmax(Variable x) {
 
 FORMULA("cross_entropy", "loss = mean over counted rows of logsumexp(x) - x[target]",
         "dx = dloss (softmax(x) - onehot(target)) / counted rows");
-Variable cross_entropy(Variable logits, std::span<const int32_t> targets) {
+Variable cross_entropy(Variable logits, std::span<const int32_t> targets, BatchPart* part) {
   Tape& tape = logits.tape();
   const int64_t rows = logits.shape().rows(), vocabulary = logits.size(-1);
   require(static_cast<int64_t>(targets.size()) == rows, "cross_entropy of logits {} with {} targets, must be one a row",
@@ -69,7 +69,9 @@ Variable cross_entropy(Variable logits, std::span<const int32_t> targets) {
   // By leaves, along the tree: see core/kernels.h.
   const Tensor total = tape.zeros({1}, DType::f64);
   kernels::column_sum(losses.reshape({rows, 1}), tape.leaves_for(rows), {total, false});
-  const double counted = static_cast<double>(std::max<int64_t>(1, rows - std::count(own.begin(), own.end(), -1)));
+  const int64_t own_count = rows - std::count(own.begin(), own.end(), -1);
+  const double counted = static_cast<double>(std::max<int64_t>(1, part == nullptr ? own_count : part->counted));
+  if (part != nullptr) part->nats = total.item();
   const Tensor loss = tape.empty({}, logits.dtype());
   loss.fill(total.item() / counted);
   return tape.record("cross_entropy", {logits}, loss,
@@ -82,7 +84,7 @@ Variable cross_entropy(Variable logits, std::span<const int32_t> targets) {
                      {lse});
 }
 
-Variable cross_entropy_composed(Variable logits, std::span<const int32_t> targets) {
+Variable cross_entropy_composed(Variable logits, std::span<const int32_t> targets, BatchPart* part) {
   Tape& tape = logits.tape();
   const int64_t rows = logits.shape().rows(), vocabulary = logits.size(-1);
   const Variable flat = reshape(contiguous(logits), {rows, vocabulary});
@@ -102,7 +104,12 @@ Variable cross_entropy_composed(Variable logits, std::span<const int32_t> target
   const Variable centred = subtract(flat, tape.constant(most));
   const Variable lse = log(sum(exp(centred), 1, true));
   const Variable picked = multiply(subtract(lse, centred), tape.constant(onehot));
-  return scale(sum(picked), 1.0 / std::max(1.0, counted));
+  const Variable total = sum(picked);
+  if (part != nullptr) {
+    counted = static_cast<double>(part->counted);
+    part->nats = total.value().item();
+  }
+  return scale(total, 1.0 / std::max(1.0, counted));
 }
 
 namespace {

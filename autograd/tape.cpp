@@ -60,6 +60,7 @@ Variable Tape::parameter(Parameter& parameter) {
     if (known == &parameter) return {this, index};
   const Variable x = variable(parameter.value, parameter.name.c_str());
   node(x.index_).parameter = &parameter;
+  node(x.index_).shared = true;
   parameters_.emplace_back(&parameter, x.index_);
   return x;
 }
@@ -67,13 +68,14 @@ Variable Tape::parameter(Parameter& parameter) {
 int Tape::append(const char* name, std::initializer_list<Variable> inputs, std::span<const Tensor> outputs,
                  std::initializer_list<Tensor> saved) {
   const int index = static_cast<int>(nodes_.size());
-  bool needs_gradient = false;
+  bool needs_gradient = false, shared = inputs.size() > 0;
   const int first_input = static_cast<int>(inputs_.size());
   for (const Variable& input : inputs) {
     if (!input.defined()) continue;
     assert(input.tape_ == this);
     inputs_.push_back(input.index_);
     needs_gradient = needs_gradient || input.needs_gradient();
+    shared = shared && node(input.index_).shared;
   }
   size_t saved_bytes = 0;
   for (const Tensor& tensor : saved) saved_bytes += tensor.bytes();
@@ -82,6 +84,7 @@ int Tape::append(const char* name, std::initializer_list<Variable> inputs, std::
     added.name = name;
     added.value = output;
     added.needs_gradient = needs_gradient && recording_;
+    added.shared = shared;
     added.outputs = 0;
     added.first_input = first_input;
     added.inputs = static_cast<int>(inputs_.size()) - first_input;
@@ -136,6 +139,10 @@ Tensor Tape::place_for_gradient(Node& target) {
 Sink Tape::sink(int index) {
   Node& target = node(index);
   assert(target.needs_gradient);
+  if (batch_sum_ != nullptr && target.shared) {
+    contributions_.push_back(index);
+    return {batch_sum_->next(target.value.shape(), target.value.dtype()), false};
+  }
   if (target.gradient.defined()) {
     if (target.borrowed) {
       const Tensor own = empty(target.value.shape(), target.value.dtype());
@@ -158,7 +165,8 @@ void Tape::accumulate(int index, const Tensor& contribution) {
   Node& target = node(index);
   if (!target.needs_gradient) return;
   require_shape(contribution, target.value.shape(), target.name);
-  if (!target.gradient.defined() && target.parameter == nullptr && target.whole < 0) {
+  const bool routed = batch_sum_ != nullptr && target.shared;
+  if (!routed && !target.gradient.defined() && target.parameter == nullptr && target.whole < 0) {
     target.gradient = contribution;
     target.borrowed = true;
     return;
@@ -182,12 +190,33 @@ void Tape::backward(Variable output, const Tensor& doutput) {
           "backward() from '{}', which depends on nothing that needs a gradient (or was computed under NoGrad)",
           node(output.index_).name);
   accumulate(output.index_, doutput);
-  run_backward(output.index_);
+  run_backward(output.index_, false);
+  run_backward(output.index_, true);
 }
 
-void Tape::run_backward(int from) {
+void Tape::backward(Variable loss, BatchSum& sum) {
+  require(node(loss.index_).needs_gradient && !node(loss.index_).shared,
+          "backward() of a part of a batch from '{}', which does not depend on the batch", node(loss.index_).name);
+  contributions_.clear();
+  accumulate(loss.index_, full(arena_, loss.shape(), 1.0, loss.dtype()));
+  batch_sum_ = &sum;
+  run_backward(loss.index_, false);
+  batch_sum_ = nullptr;
+  if (!sum.finish()) return;
+  for (size_t i = 0; i < contributions_.size(); ++i) accumulate(contributions_[i], sum.total(i));
+  run_backward(loss.index_, true);
+}
+
+// The operations on the batch, or those on what all its sequences share. The former never need what the latter give; so
+// they go first, and what is shared gets its contributions in one order whether or not they are summed in parts.
+void Tape::run_backward(int from, bool shared) {
   // A later output of a multi-output operation is reached through the operation's first node.
-  for (int index = first_output(from); index >= 0; --index) visit(index);
+  for (int index = first_output(from); index >= 0; --index) {
+    if (node(index).shared != shared) continue;
+    const size_t before = contributions_.size();
+    visit(index);
+    if (batch_sum_ != nullptr && contributions_.size() > before) batch_sum_->written();
+  }
 }
 
 void Tape::visit(int index) {

@@ -83,6 +83,9 @@ class Tape {
   Variable parameter(Parameter& parameter);                               // the same Variable each time within a step
   // Takes `x` for `parameter` until reset(), so that audits can feed parameters as inputs.
   void bind(Parameter& parameter, Variable x) { parameters_.emplace_back(&parameter, x.index_); }
+  // Parameters, and what is computed from them alone, are the same for every sequence of the batch. An operation that
+  // reads the batch besides its inputs (token ids) says here that its result is not.
+  void depends_on_batch(Variable x) { node(x.index_).shared = false; }
 
   // Appends an operation. `backward` is a trivially destructible callable taking dLoss/doutput, of the output's shape;
   // it and what it captures is kept in the arena. `saved` lists the tensors it keeps besides the inputs' and output's
@@ -122,6 +125,21 @@ class Tape {
   // dLoss/d everything, for a one-element loss; or the product of a given output gradient with the Jacobian.
   void backward(Variable loss);
   void backward(Variable output, const Tensor& doutput);
+
+  // The sum of gradients over a batch that several tapes work off in parts: one after another, or on several machines.
+  // Every part contributes in the same order tensors of the same shapes, which is the order of backward: what the
+  // operations on the batch add to the gradients of what is the same for all of it.
+  class BatchSum {
+   public:
+    virtual ~BatchSum() = default;
+    virtual Tensor next(const Shape& shape, DType dtype) = 0;  // where this part's next contribution will be written
+    virtual void written() = 0;                                // all that next() has given so far is
+    virtual bool finish() = 0;                      // whether this was the last part; then the sums are there
+    virtual Tensor total(size_t contribution) = 0;  // of all parts, by order
+  };
+  // The same for one part of a batch. Parameters get their gradients with the last part; they are the bits that one
+  // tape with the whole batch gives.
+  void backward(Variable loss, BatchSum& sum);
 
   // Forgets everything of the step and takes its memory back.
   void reset();
@@ -195,7 +213,8 @@ class Tape {
     Tensor gradient;
     bool borrowed = false;  // the gradient's memory belongs to somebody else: copy before adding to it
     bool needs_gradient = false;
-    int outputs = 1;  // on the first node of an operation; 0 on its further outputs
+    bool shared = false;  // by all sequences of the batch: made of parameters alone
+    int outputs = 1;      // on the first node of an operation; 0 on its further outputs
     int first_input = 0, inputs = 0;
     size_t saved_bytes = 0;
     BackwardFunction function = nullptr;
@@ -224,7 +243,7 @@ class Tape {
   Tensor place_for_gradient(Node& target);
   Sink sink(int index);
   void accumulate(int index, const Tensor& contribution);
-  void run_backward(int from);
+  void run_backward(int from, bool shared);
   void visit(int index);
   void adopt_windows(int index, const Tensor& windows);
   std::vector<Tensor> input_gradients(const Node& operation);
@@ -239,6 +258,8 @@ class Tape {
   std::vector<Tensor> doutputs_;
   int64_t leaves_ = 1;
   Witness* witness_ = nullptr;
+  BatchSum* batch_sum_ = nullptr;   // while operations on a part of the batch run backward
+  std::vector<int> contributions_;  // to which nodes it was handed contributions
   bool recording_ = true;
   bool profiling_ = false;
   std::chrono::steady_clock::time_point mark_;

@@ -176,7 +176,7 @@ uint64_t Arguments::seed() const {
 }
 
 void Arguments::print_json(const nlohmann::json& object) const {
-  if (json()) fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (json() && first_rank()) fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 Arguments Command::parse(int argc, const char* const* argv) const {

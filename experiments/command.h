@@ -28,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/communicator.h"
+
 namespace sextant {
 
 struct OptionInfo {
@@ -71,7 +73,7 @@ class Arguments {
   const std::vector<std::string>& positionals() const { return positionals_; }
 
   bool json() const { return flag("json"); }
-  bool quiet() const { return flag("quiet"); }
+  bool quiet() const { return flag("quiet") || !first_rank(); }
   uint64_t seed() const;  // --seed, default 1
 
   // Text for people: stdout, or stderr when stdout belongs to the JSON object; nothing with --quiet.
@@ -80,7 +82,8 @@ class Arguments {
     if (!quiet()) fmt::print(output(), format, std::forward<Args>(args)...);
   }
   std::FILE* output() const { return json() ? stderr : stdout; }
-  // The one JSON object of --json, on stdout. NaN and infinities, which JSON has not, become null.
+  // The one JSON object of --json, on stdout; of rank 0 where there are several. NaN and infinities, which JSON has
+  // not, become null.
   void print_json(const nlohmann::json& object) const;
 
   // The command line as one can type it again, without the program's name: "train --data canon --steps 100".

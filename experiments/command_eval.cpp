@@ -1,6 +1,7 @@
 // sextant eval: a trained model's loss by context length.
 #include "core/error.h"
 #include "core/file.h"
+#include "data/cache.h"
 #include "experiments/command.h"
 #include "experiments/evaluate.h"
 #include "nn/checkpoint.h"
@@ -16,22 +17,29 @@ std::string default_output(const std::string& checkpoint) {
 
 int run(const Arguments& arguments) {
   const std::string checkpoint = checkpoint_path(arguments.positional(0));
-  const std::unique_ptr<Transformer> model = load_model(checkpoint);
-  const std::shared_ptr<Corpus> corpus =
-      open_corpus(arguments.given("data") ? arguments.text("data") : model->config().data);
+  Communicator& ranks = world();
+  std::unique_ptr<Transformer> model;
+  std::shared_ptr<Corpus> corpus;
   EvaluateOptions options;
-  options.split = arguments.given("split") ? split_from(arguments.text("split")) : held_out_split(*corpus);
-  options.windows = arguments.integer("windows", 1, 1 << 20);
-  options.piece = arguments.integer("piece", 1, 1 << 20);
-  options.lengths = arguments.given("lengths") ? arguments.integers("lengths", 1, int64_t{1} << 40)
-                                               : default_lengths(*corpus, options.split, model->config().context);
+  options.ranks = &ranks;
+  together(ranks, [&] {
+    model = load_model(checkpoint);
+    corpus = open_corpus(arguments.given("data") ? arguments.text("data") : model->config().data);
+    options.split = arguments.given("split") ? split_from(arguments.text("split")) : held_out_split(*corpus);
+    options.windows = arguments.integer("windows", 1, 1 << 20);
+    options.piece = arguments.integer("piece", 1, 1 << 20);
+    options.lengths = arguments.given("lengths") ? arguments.integers("lengths", 1, int64_t{1} << 40)
+                                                 : default_lengths(*corpus, options.split, model->config().context);
+  });
+  if (ranks.size() > 1)
+    require_agreement(ranks, {{"model (SHA-256)", sha256_of_file(checkpoint)}, {"data (SHA-256)", corpus->sha256()}});
   Progress progress(arguments.quiet() ? nullptr : stderr);
   const Evaluation evaluation = evaluate(*model, *corpus, options, progress);
   const nlohmann::json object = to_json(evaluation);
   const std::string out = arguments.given("out") ? arguments.text("out") : default_output(checkpoint);
   arguments.say("{}\n", table(evaluation));
   if (!evaluation.sectors.empty()) arguments.say("{}\n", sector_table(evaluation));
-  write_atomically(out, object.dump(2) + "\n");
+  on_first(ranks, [&] { write_atomically(out, object.dump(2) + "\n"); });
   arguments.say("written to {}\n", out);
   arguments.print_json(object);
   return 0;
@@ -50,7 +58,8 @@ const RegisterCommand registered(
           {"piece", "N", "1024", "tokens worked off at a time: bounds the memory"},
           {"out", "FILE", "", "where the result goes (default: eval.json beside the checkpoint)"}},
      .run = run,
-     .details = "The ratio is the perplexity over the perplexity at the training length on the same data. Strategies "
+     .details = "`mpirun -np N sextant eval ...` shares the windows over N processes.\n"
+                "The ratio is the perplexity over the perplexity at the training length on the same data. Strategies "
                 "with sectors also get their masses,\n"
                 "energies and the change of the loss when a component is left out, at the training length."});
 

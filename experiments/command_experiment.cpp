@@ -48,7 +48,7 @@ int run(const Arguments& arguments) {
                    .command = arguments.command_line()};
   if (plan.out.empty()) plan.out = fmt::format("runs/experiment-{}-{}", name, study::name_of(plan.scale));
   arguments.say("{} ({}): {}\n", name, study::name_of(plan.scale), chosen.question);
-  const study::Report report = study::run(chosen, plan, arguments.output());
+  const study::Report report = study::run(chosen, plan, arguments.output(), world());
   for (const study::Finding& finding : report.outcome.findings)
     arguments.say("\n  {:<12} the paper saw: {}\n  {:<12} this run saw:  {}\n", study::verdict(finding), finding.paper,
                   "", finding.here);
@@ -80,7 +80,9 @@ const RegisterCommand registered(
      .run = run,
      .details = "Each piece (variant, corpus, seed) leaves its result in DIR/results; what is there is not worked off "
                 "again, so that the same\n"
-                "command continues a run that was stopped, training from its last checkpoint. The exit status is 1 "
+                "command continues a run that was stopped, training from its last checkpoint. `mpirun -np N` shares "
+                "the pieces "
+                "over N processes. The exit status is 1 "
                 "where a law is checked (closure)\n"
                 "and does not hold; a finding that differs from the paper's is a result, not a failure."});
 

@@ -69,22 +69,26 @@ std::unique_ptr<Trainer> make_trainer(const Arguments& arguments) {
   if (!arguments.given("resume")) {
     apply(arguments, options);
     options.out = arguments.given("out") ? arguments.text("out") : default_run_folder(options);
-    return Trainer::start(options, arguments.command_line());
+    return Trainer::start(options, arguments.command_line(), world());
   }
   const std::string& folder = arguments.text("resume");
   require(!arguments.given("out") || std::filesystem::path(arguments.text("out")).lexically_normal() ==
                                          std::filesystem::path(folder).lexically_normal(),
           "--out {}: a resumed run stays in its folder {}", arguments.text("out"), folder);
-  const TrainOptions stored = Trainer::stored_options(folder);
-  options = stored;
-  apply(arguments, options);
-  require_same(stored, options, folder);
-  return Trainer::resume(options, arguments.command_line());
+  Communicator& ranks = world();
+  together(ranks, [&] {
+    const TrainOptions stored = Trainer::stored_options(folder);
+    options = stored;
+    apply(arguments, options);
+    require_same(stored, options, folder);
+  });
+  return Trainer::resume(options, arguments.command_line(), ranks);
 }
 
 nlohmann::json result_json(const Trainer& trainer, const TrainResult& result) {
   nlohmann::json object = {{"out", trainer.options().out}, {"step", result.step},       {"tokens", result.tokens},
                            {"loss", result.loss},          {"seconds", result.seconds}, {"finished", result.finished}};
+  object["memory"] = {{"estimated_bytes", trainer.memory_need().total()}, {"peak_bytes", result.peak_bytes}};
   if (result.evaluation) object["evaluation"] = to_json(*result.evaluation);
   return object;
 }
@@ -100,6 +104,9 @@ int run(const Arguments& arguments) {
                 trainer->corpus().name(), count_text(static_cast<double>(trainer->corpus().size(Split::train))),
                 trainer->corpus().vocabulary(), options.steps, options.tokens_per_step(),
                 first > 0 ? fmt::format(", from step {} on", first) : "", options.out);
+  const MemoryNeed& need = trainer->memory_need();
+  arguments.say("memory: about {}, of which {} for a step\n", bytes_text(need.total()),
+                bytes_text(need.activations + need.sums));
   Progress progress(arguments.quiet() ? nullptr : arguments.output());
   const TrainResult result = trainer->run(progress);
   if (!result.finished)
@@ -127,7 +134,8 @@ std::vector<OptionInfo> option_list() {
       {"heads", "H", text_of(defaults.heads), "attention heads"},
       {"context", "T", text_of(defaults.context), "training length, tokens"},
       {"batch", "B", text_of(defaults.batch), "sequences a step"},
-      {"accumulate", "N", text_of(defaults.accumulate), "work the batch off in N equal parts, for less memory"},
+      {"accumulate", "N", text_of(defaults.accumulate),
+       "work the batch off in N parts (rounded up to a power of two), for less memory; the same bits"},
       {"steps", "N", text_of(defaults.steps), "length of the run"},
       {"tokens", "N", "", "the same in tokens, instead of --steps; rounded up to whole steps"},
       {"lr", "RATE", text_of(defaults.lr), "peak learning rate; a cosine brings it down to a tenth"},
@@ -150,17 +158,16 @@ const RegisterCommand registered(
      .summary = "trains one model",
      .options = option_list(),
      .run = run,
-     .details = "The run folder gets manifest.json, metrics.csv, checkpoint.safetensors, eval.json and, with "
-                "--eval-every, validation.csv.\n"
-                "SIGINT and SIGTERM finish the step, save, and exit with 130 and 143. A loss or gradient that is not "
-                "finite stops the run\n"
-                "with exit status 1, naming the step and the operation; the last good checkpoint stays.\n"
-                "--accumulate gives the bits of the whole batch in f64 when it and the sequences of a part are powers "
-                "of two and --untied is given:\n"
-                "all sums over the batch then are one tree. Otherwise it agrees up to rounding: in f32 the gradients "
-                "of gains, biases, embeddings\n"
-                "and lag biases are summed in double and rounded once a part, and a tied weight adds its two gradients "
-                "once a part."});
+     .details =
+         "The run folder gets manifest.json, metrics.csv, checkpoint.safetensors, eval.json and, with "
+         "--eval-every, validation.csv.\n"
+         "SIGINT and SIGTERM finish the step, save, and exit with 130 and 143. A loss or gradient that is not "
+         "finite stops the run\n"
+         "with exit status 1, naming the step and the operation; the last good checkpoint stays.\n"
+         "`mpirun -np N sextant train ...` shares each batch over N processes, a power of two that divides it. "
+         "Threads, --accumulate and\n"
+         "ranks change no bit of the result (with --composed: up to rounding), so a run may be resumed with others "
+         "than it was started with."});
 
 }  // namespace
 

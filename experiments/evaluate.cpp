@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 
 #include "core/error.h"
 #include "data/batch.h"
 #include "experiments/interrupt.h"
 #include "experiments/memory.h"
+#include "experiments/memory_need.h"
 #include "nn/generation.h"
 
 namespace sextant {
@@ -49,27 +51,50 @@ int64_t windows_at(int64_t length, const EvaluateOptions& options) {
   return std::max(options.windows, (options.tokens + length - 1) / length);
 }
 
+// Each rank works off every size-th window, then all have all. `done` tells how far this rank is.
+std::vector<WindowLoss> window_losses(Transformer& model, const Corpus& corpus, const EvaluateOptions& options,
+                                      int64_t length, const std::function<void(size_t, double)>& done) {
+  Tape tape;
+  std::vector<int32_t> tokens(static_cast<size_t>(length + 1));
+  const std::vector<int64_t> offsets = evaluation_offsets(corpus, options.split, length, windows_at(length, options));
+  const size_t rank = static_cast<size_t>(options.ranks->rank()), ranks = static_cast<size_t>(options.ranks->size());
+  std::vector<WindowLoss> losses(offsets.size());
+  std::string own;
+  together(*options.ranks, [&] {
+    for (size_t i = rank; i < offsets.size(); i += ranks) {
+      if (options.interruptible) Interrupt::check();
+      losses[i] = window_loss(model, tape, corpus, options, offsets[i], tokens);
+      own.append(reinterpret_cast<const char*>(&losses[i]), sizeof(WindowLoss));
+      done(i, losses[i].all);
+    }
+  });
+  const std::vector<std::string> all = options.ranks->gather(own);
+  for (size_t i = 0; i < offsets.size(); ++i)
+    std::memcpy(&losses[i], all[i % ranks].data() + i / ranks * sizeof(WindowLoss), sizeof(WindowLoss));
+  return losses;
+}
+
 LengthResult evaluate_length(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, int64_t length,
                              Progress& progress, int64_t& done, int64_t total) {
   const auto start = std::chrono::steady_clock::now();
   reset_peak_memory();
-  Tape tape;
-  std::vector<int32_t> tokens(static_cast<size_t>(length + 1));
   LengthResult result{.length = length, .windows = windows_at(length, options)};
+  const int64_t before = done;
+  const auto losses = window_losses(model, corpus, options, length, [&](size_t window, double nats) {
+    done = before + static_cast<int64_t>(window + 1) * length;
+    progress.update(
+        done, total,
+        fmt::format("evaluating  length {}  window {}/{}  loss {:.4f}", length, window + 1, result.windows, nats));
+  });
+  done = before + result.windows * length;
   double squares = 0;
   int64_t count = 0;
-  for (const int64_t offset : evaluation_offsets(corpus, options.split, length, result.windows)) {
-    if (options.interruptible) Interrupt::check();
-    const WindowLoss loss = window_loss(model, tape, corpus, options, offset, tokens);
+  for (const WindowLoss& loss : losses) {
     ++count;
     const double difference = loss.all - result.nats;
     result.nats += difference / static_cast<double>(count);
     squares += difference * (loss.all - result.nats);
     result.last_nats += (loss.last - result.last_nats) / static_cast<double>(count);
-    done += length;
-    progress.update(
-        done, total,
-        fmt::format("evaluating  length {}  window {}/{}  loss {:.4f}", length, count, result.windows, result.nats));
   }
   if (count > 1)
     result.standard_error = std::sqrt(squares / static_cast<double>(count - 1) / static_cast<double>(count));
@@ -101,7 +126,12 @@ double LengthResult::perplexity() const {
 }
 
 Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, Progress& progress) {
-  check(model, corpus, options);
+  const Sharing sharing{options.ranks->size(), ranks_on_this_host(*options.ranks)};
+  together(*options.ranks, [&] {
+    check(model, corpus, options);
+    if (!options.lengths.empty())
+      require_memory_for_length(model, std::ranges::max(options.lengths), options.piece, sharing);
+  });
   const ModelConfig& config = model.config();
   Evaluation evaluation{.data = corpus.name(),
                         .sha256 = corpus.sha256(),

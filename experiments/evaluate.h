@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/communicator.h"
 #include "data/corpus.h"
 #include "experiments/progress.h"
 #include "nn/transformer.h"
@@ -21,9 +22,10 @@ struct EvaluateOptions {
   int64_t windows = 8;           // windows averaged over at each length, evenly spaced over the split
   int64_t tokens = 0;            // more windows where a length would otherwise be measured on fewer tokens than this
   Split split = Split::validation;
-  int64_t piece = 1024;        // tokens a call: bounds the memory of activations
-  bool sectors = true;         // also the sector diagnostics, where the strategy has sectors
-  bool interruptible = false;  // throw Interrupted on a signal, where the caller has an Interrupt
+  int64_t piece = 1024;            // tokens a call: bounds the memory of activations
+  bool sectors = true;             // also the sector diagnostics, where the strategy has sectors
+  bool interruptible = false;      // throw Interrupted on a signal, where the caller has an Interrupt (one rank only)
+  Communicator* ranks = &alone();  // share the windows; all of them get the result. evaluate() is collective then
 };
 
 struct LengthResult {

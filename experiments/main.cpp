@@ -8,6 +8,7 @@
 #include <new>
 #include <string_view>
 
+#include "core/communicator.h"
 #include "core/cpu.h"
 #include "core/error.h"
 #include "core/host.h"
@@ -75,19 +76,25 @@ void shorten_spinning(char** argv) {
   ::execv("/proc/self/exe", argv);  // returns only where that cannot be done; then all works, too
 }
 
-int report(int argc, char** argv, std::string message, Status status) {
+// Of an error that all ranks came upon alike rank 0 tells; any other ends them all.
+int report(int argc, char** argv, std::string message, Status status, bool agreed = false) {
   for (char& c : message)
     if (c == '\n' || c == '\r') c = ' ';
   const Command* command = argc > 1 ? find_command(argv[1]) : nullptr;
   std::fflush(stdout);
-  fmt::print(stderr, "sextant{}{}: {}\n", command ? " " : "", command ? command->name : "", message);
-  // With --json there is one object on stdout whatever happened. Looked for by hand: the command line itself may be
-  // what is wrong.
-  if (std::find(argv, argv + argc, std::string_view("--json")) != argv + argc) {
-    const nlohmann::json object = {{"error", message}, {"status", static_cast<int>(status)}};
-    fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-    std::fflush(stdout);
+  const bool alone_with_it = world_started() && !agreed;
+  if (alone_with_it) message = fmt::format("rank {}: {}", world().rank(), message);
+  if (alone_with_it || first_rank()) {
+    fmt::print(stderr, "sextant{}{}: {}\n", command ? " " : "", command ? command->name : "", message);
+    // With --json there is one object on stdout whatever happened. Looked for by hand: the command line itself may be
+    // what is wrong.
+    if (std::find(argv, argv + argc, std::string_view("--json")) != argv + argc) {
+      const nlohmann::json object = {{"error", message}, {"status", static_cast<int>(status)}};
+      fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+      std::fflush(stdout);
+    }
   }
+  if (alone_with_it) world().abort(static_cast<int>(status));
   return static_cast<int>(status);
 }
 
@@ -100,6 +107,8 @@ int main(int argc, char** argv) {
   sextant::shorten_spinning(argv);
   try {
     return sextant::run_program(argc, argv);
+  } catch (const sextant::AgreedError& error) {
+    return sextant::report(argc, argv, error.what(), error.status(), true);
   } catch (const sextant::Error& error) {
     return sextant::report(argc, argv, error.what(), error.status());
   } catch (const std::bad_alloc&) {

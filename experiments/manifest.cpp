@@ -53,18 +53,20 @@ json corpus_json(const Corpus& corpus) {
 
 void write_manifest(const std::string& folder, const TrainOptions& options, Transformer& model, const Corpus& corpus,
                     const std::string& command_line, const json& environment) {
-  const json manifest = {
-      {"command", "sextant " + command_line},
-      {"started", now_iso_8601()},
-      {"options", to_json(options)},
-      {"housekeeping",
-       {{"eval-every", options.eval_every}, {"save-every", options.save_every}, {"keep", options.keep}}},
-      {"seed", options.seed},
-      {"model", json::parse(model.config().json())},
-      {"parameters", model.parameter_count()},
-      {"data", corpus_json(corpus)},
-      {"environment", environment},
-      {"resumed", json::array()}};
+  const json manifest = {{"command", "sextant " + command_line},
+                         {"started", now_iso_8601()},
+                         {"options", to_json(options)},
+                         {"housekeeping",
+                          {{"accumulate", options.accumulate},
+                           {"eval-every", options.eval_every},
+                           {"save-every", options.save_every},
+                           {"keep", options.keep}}},
+                         {"seed", options.seed},
+                         {"model", json::parse(model.config().json())},
+                         {"parameters", model.parameter_count()},
+                         {"data", corpus_json(corpus)},
+                         {"environment", environment},
+                         {"resumed", json::array()}};
   write_atomically(manifest_path(folder), manifest.dump(2) + "\n");
 }
 
@@ -80,6 +82,7 @@ void note_resumption(const std::string& folder, int64_t step, const std::string&
 void read_housekeeping(const std::string& folder, TrainOptions& options) {
   const json manifest = read_json(manifest_path(folder));
   const json kept = manifest.is_object() ? manifest.value("housekeeping", json::object()) : json::object();
+  options.accumulate = kept.value("accumulate", options.accumulate);
   options.eval_every = kept.value("eval-every", options.eval_every);
   options.save_every = kept.value("save-every", options.save_every);
   options.keep = kept.value("keep", options.keep);

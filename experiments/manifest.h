@@ -24,8 +24,8 @@ void write_manifest(const std::string& folder, const TrainOptions& options, Tran
 void note_resumption(const std::string& folder, int64_t step, const std::string& command_line,
                      const nlohmann::json& environment);
 
-// Sets in `options` what does not decide the result (eval-every, save-every, keep) as the manifest has it; leaves alone
-// what it has not.
+// Sets in `options` what does not decide the result (accumulate, eval-every, save-every, keep) as the manifest has it;
+// leaves alone what it has not.
 void read_housekeeping(const std::string& folder, TrainOptions& options);
 
 // A JSON file. Throws Error naming file and offset.

@@ -86,33 +86,45 @@ void take_over(const Study& study, const Plan& plan) {
         write_atomically(result_path(plan.out, piece.key), read_text(result_path(plan.from, piece.key)));
 }
 
-// Works off what is not there, in order, until the end or a signal.
-void work_off_all(const Study& study, const std::vector<Piece>& pieces, const Plan& plan, std::FILE* output,
-                  Results& results, Report& report) {
-  double cost = 0;
-  std::vector<Piece> left;
-  for (const Piece& piece : pieces) {
-    if (const auto stored = stored_result(plan.out, piece)) {
-      results[piece.key] = *stored;
-    } else {
-      left.push_back(piece);
-      cost += piece.cost;
-    }
+// Which of the pieces that are not there this rank works off: the dearest first, each goes to who has least to do. All
+// ranks go by what rank 0 sees, and so come to the same.
+std::vector<size_t> own_share(const std::vector<Piece>& pieces, const Results& results, Communicator& ranks) {
+  std::string missing;
+  for (const Piece& piece : pieces) missing += results.contains(piece.key) ? '0' : '1';
+  missing = ranks.gather(missing).front();
+  std::vector<size_t> order, own;
+  for (size_t i = 0; i < pieces.size(); ++i)
+    if (missing[i] == '1') order.push_back(i);
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return pieces[a].cost > pieces[b].cost; });
+  std::vector<double> load(static_cast<size_t>(ranks.size()), 0.0);
+  for (const size_t i : order) {
+    const auto least = std::ranges::min_element(load);
+    if (least - load.begin() == ranks.rank()) own.push_back(i);
+    *least += pieces[i].cost;
   }
+  std::ranges::sort(own);
+  return own;
+}
+
+// Works off `own`, in order, until the end or a signal.
+void work_off_all(const Study& study, const std::vector<Piece>& pieces, const std::vector<size_t>& own,
+                  const Plan& plan, std::FILE* output, Results& results, Report& report) {
   report.skipped = static_cast<int64_t>(results.size());
   if (report.skipped > 0 && !plan.quiet)
     fmt::print(output, "{} of {} pieces are finished and are not worked off again\n", report.skipped, pieces.size());
-  if (study.forecast && !left.empty() && !plan.quiet && plan.scale != Scale::smoke) {
+  if (study.forecast && !own.empty() && !plan.quiet && plan.scale != Scale::smoke) {
+    std::vector<Piece> left;
+    for (const size_t i : own) left.push_back(pieces[i]);
     const std::string forecast = study.forecast(plan, left);
     if (!forecast.empty()) fmt::print(output, "{}\n", forecast);
     std::fflush(output);
   }
   const Interrupt interrupt;
-  Progress whole(plan.quiet ? nullptr : output, static_cast<int>(3 * pieces.size()));
-  double worked = 0;
-  for (size_t i = 0; i < pieces.size(); ++i) {
+  Progress whole(plan.quiet ? nullptr : output, static_cast<int>(3 * own.size()));
+  double cost = 0, worked = 0;
+  for (const size_t i : own) cost += pieces[i].cost;
+  for (const size_t i : own) {
     const Piece& piece = pieces[i];
-    if (results.contains(piece.key)) continue;
     if ((report.signal = Interrupt::signal()) != 0) return;
     Progress part(whole, worked / cost, (worked + piece.cost) / cost,
                   fmt::format("[{}/{}] {}  ", i + 1, pieces.size(), piece.key));
@@ -124,6 +136,17 @@ void work_off_all(const Study& study, const std::vector<Piece>& pieces, const Pl
     }
     ++report.worked;
     worked += piece.cost;
+  }
+}
+
+// What all ranks did.
+void gather_counts(Communicator& ranks, Report& report) {
+  const json own = {report.worked, report.signal};
+  report.worked = 0;
+  for (const std::string& text : ranks.gather(own.dump())) {
+    const json each = json::parse(text);
+    report.worked += each.at(0).get<int64_t>();
+    report.signal = std::max(report.signal, each.at(1).get<int>());
   }
 }
 
@@ -173,21 +196,31 @@ RegisterStudy::RegisterStudy(Study study) {
   all.insert(after, std::move(study));
 }
 
-Report run(const Study& study, const Plan& plan, std::FILE* output) {
+Report run(const Study& study, const Plan& plan, std::FILE* output, Communicator& ranks) {
   const std::vector<Piece> pieces = chosen_pieces(study, plan);
   const json environment = environment_json();  // before the lock, see manifest.h
-  const RunLock lock(plan.out);
+  std::optional<RunLock> lock;
+  on_first(ranks, [&] { lock.emplace(plan.out); });
   const json asked = {{"experiment", study.name}, {"scale", name_of(plan.scale)}, {"seed", plan.seed},
                       {"data", plan.data},        {"command", plan.command},      {"environment", environment}};
   Report report;
   Results results;
-  take_over(study, plan);
-  work_off_all(study, pieces, plan, output, results, report);
-  add_earlier(study, plan, results);
-  write_atomically(plan.out + "/experiment.json", asked.dump(2) + "\n");
-  report.outcome = study.outcome(plan, results);
-  report.files = write_page(study, plan, report.outcome, static_cast<int64_t>(results.size()), asked);
-  report.page = report.files.front();
+  on_first(ranks, [&] { take_over(study, plan); });
+  together(ranks, [&] {
+    for (const Piece& piece : pieces)
+      if (const auto stored = stored_result(plan.out, piece)) results[piece.key] = *stored;
+  });
+  const std::vector<size_t> own = own_share(pieces, results, ranks);
+  together(ranks, [&] { work_off_all(study, pieces, own, plan, output, results, report); });
+  gather_counts(ranks, report);
+  on_first(ranks, [&] {
+    add_earlier(study, plan, results);
+    write_atomically(plan.out + "/experiment.json", asked.dump(2) + "\n");
+    report.outcome = study.outcome(plan, results);
+    report.files = write_page(study, plan, report.outcome, static_cast<int64_t>(results.size()), asked);
+    report.page = report.files.front();
+  });
+  report.outcome.passed = ranks.gather(report.outcome.passed ? "1" : "0").front() == "1";
   return report;
 }
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "core/communicator.h"
 #include "experiments/page.h"
 #include "experiments/plot.h"
 #include "experiments/progress.h"
@@ -111,8 +112,9 @@ struct Report {
 };
 
 // Works off the pieces that are not finished and writes the page. Throws Error when OUT holds results of other
-// settings, when another process has it, or when `only` matches nothing.
-Report run(const Study& study, const Plan& plan, std::FILE* output);
+// settings, when another process has it, or when `only` matches nothing. Several ranks share the pieces; rank 0 then
+// makes the page, and the others' outcome has no more than whether it passed. Collective.
+Report run(const Study& study, const Plan& plan, std::FILE* output, Communicator& ranks = alone());
 
 // ---- for the studies' outcomes --------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ ModelConfig TrainOptions::model(int64_t vocabulary) const {
 }
 
 void TrainOptions::check() const {
-  require(accumulate >= 1 && batch % accumulate == 0, "--accumulate {}: does not divide the batch of {} sequences",
+  require(accumulate >= 1 && accumulate <= batch, "--accumulate {}: must be 1 to {}, the sequences of the batch",
           accumulate, batch);
   require(warmup <= steps, "--warmup {}: more than the {} steps of the run", warmup, steps);
   require(!out.empty(), "--out: the run folder has no name");
@@ -37,7 +37,6 @@ json to_json(const TrainOptions& options) {
           {"heads", options.heads},
           {"context", options.context},
           {"batch", options.batch},
-          {"accumulate", options.accumulate},
           {"steps", options.steps},
           {"lr", options.lr},
           {"warmup", options.warmup},
@@ -67,7 +66,6 @@ TrainOptions train_options_from_json(const json& object, const std::string& wher
   read("heads", options.heads);
   read("context", options.context);
   read("batch", options.batch);
-  read("accumulate", options.accumulate);
   read("steps", options.steps);
   read("lr", options.lr);
   read("warmup", options.warmup);

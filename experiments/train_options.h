@@ -17,9 +17,8 @@ struct TrainOptions {
   std::string data = "canon";
   std::string position = "rope";
   int64_t layers = 3, width = 64, heads = 4;
-  int64_t context = 256;   // tokens
-  int64_t batch = 16;      // sequences a step
-  int64_t accumulate = 1;  // in how many equal parts the batch is worked off
+  int64_t context = 256;  // tokens
+  int64_t batch = 16;     // sequences a step
   int64_t steps = 1000;
   double lr = 3e-3;     // the peak, reached after the warm-up; a cosine brings it down to a tenth
   int64_t warmup = 50;  // steps
@@ -34,6 +33,7 @@ struct TrainOptions {
   std::string out;           // the run folder
   int64_t eval_every = 0;    // steps between measurements on the validation split; 0: none
   int64_t save_every = 500;  // steps between checkpoints; 0: only at the end
+  int64_t accumulate = 1;    // in how many parts a rank works off its share of the batch
   int64_t keep = 0;          // how many older checkpoints to keep, as checkpoint-STEP.safetensors
 
   int64_t tokens_per_step() const { return batch * context; }

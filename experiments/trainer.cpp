@@ -3,12 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 
+#include "core/cpu.h"
 #include "core/error.h"
+#include "core/host.h"
+#include "core/sha256.h"
 #include "experiments/interrupt.h"
 #include "experiments/manifest.h"
+#include "experiments/memory.h"
 
 namespace sextant {
 
@@ -23,6 +28,7 @@ const std::vector<std::string> validation_columns = {"step", "tokens", "loss", "
 constexpr const char* options_key = "trainer";  // in the checkpoint's metadata
 constexpr const char* data_hash_key = "data_sha256";
 constexpr int64_t validation_windows = 32;
+constexpr std::array stop_signals = {SIGINT, SIGTERM};
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
@@ -61,24 +67,28 @@ json parse_options(const std::string& text, const std::string& path) {
   return options;
 }
 
-void add_to(const Tensor& sum, const Tensor& x) {
-  dispatch(sum.dtype(), [&](auto type) {
-    using T = decltype(type);
-    T* const out = sum.data<T>();
-    const T* const in = x.data<T>();
-    for (int64_t i = 0; i < sum.elements(); ++i) out[i] += in[i];
-  });
+// The weights as one SHA-256, to compare them between ranks.
+std::string weights_hash(Transformer& model) {
+  Sha256 hash;
+  for (const Parameter* parameter : model.parameters())
+    dispatch(parameter->value.dtype(), [&](auto type) {
+      const auto* bytes = reinterpret_cast<const uint8_t*>(parameter->value.data<decltype(type)>());
+      hash.update({bytes, parameter->value.bytes()});
+    });
+  return hash.hex();
 }
 
 }  // namespace
 
-std::unique_ptr<Trainer> Trainer::start(const TrainOptions& options, const std::string& command_line) {
-  options.check();
-  return std::unique_ptr<Trainer>(new Trainer(options, command_line, false));
+std::unique_ptr<Trainer> Trainer::start(const TrainOptions& options, const std::string& command_line,
+                                        Communicator& ranks) {
+  together(ranks, [&] { options.check(); });
+  return std::unique_ptr<Trainer>(new Trainer(options, command_line, false, ranks));
 }
 
-std::unique_ptr<Trainer> Trainer::resume(const TrainOptions& options, const std::string& command_line) {
-  return std::unique_ptr<Trainer>(new Trainer(options, command_line, true));
+std::unique_ptr<Trainer> Trainer::resume(const TrainOptions& options, const std::string& command_line,
+                                         Communicator& ranks) {
+  return std::unique_ptr<Trainer>(new Trainer(options, command_line, true, ranks));
 }
 
 TrainOptions Trainer::stored_options(const std::string& folder) {
@@ -94,124 +104,175 @@ TrainOptions Trainer::stored_options(const std::string& folder) {
   return options;
 }
 
-Trainer::Trainer(const TrainOptions& options, const std::string& command_line, bool resuming) : options_(options) {
+Trainer::Trainer(const TrainOptions& options, const std::string& command_line, bool resuming, Communicator& ranks)
+    : options_(options), ranks_(ranks) {
+  const Sharing sharing{ranks_.size(), ranks_on_this_host(ranks_)};
+  together(ranks_, [&] { open(resuming, sharing); });  // a refused run leaves no folder behind
+  const json environment = environment_json();
+  on_first(ranks_, [&] { lock_.emplace(options_.out); });
+  together(ranks_, [&] {
+    if (resuming) {
+      load(sharing);
+    } else {
+      require(!fs::exists(checkpoint_file(options_)),
+              "--out {}: there is a run already; use --resume {} to go on with it, or another --out", options_.out,
+              options_.out);
+    }
+  });
+  check_ranks();
+  on_first(ranks_, [&] { start_files(resuming, command_line, environment); });
+  const int64_t sequences = options_.batch / ranks_.size();
+  if (ranks_.size() > 1 || options_.accumulate > 1) sum_.emplace(ranks_, sequences, options_.accumulate);
+  if (!resuming) save();
+}
+
+// The data; and the model of a new run.
+void Trainer::open(bool resuming, const Sharing& sharing) {
+  const int64_t size = sharing.ranks;
+  require((size & (size - 1)) == 0 && options_.batch % size == 0,
+          "{} ranks: the batch of {} sequences is shared by a power of two of ranks that divides it", size,
+          options_.batch);
+  require(options_.accumulate <= options_.batch / size, "--accumulate {}: a rank has only {} sequences of the batch",
+          options_.accumulate, options_.batch / size);
   corpus_ = open_corpus(options_.data);
-  if (!resuming) model_ = std::make_unique<Transformer>(options_.model(corpus_->vocabulary()));
   batches_ = std::make_unique<Batches>(*corpus_, Split::train, options_.batch, options_.context, options_.seed);
   batches_->fill(0, batch_);
-  const json environment = environment_json();
-  lock_.emplace(options_.out);
+  require_memory_for_model(options_.model(corpus_->vocabulary()), sharing);
+  if (!resuming) take(std::make_unique<Transformer>(options_.model(corpus_->vocabulary())), sharing);
+}
+
+void Trainer::take(std::unique_ptr<Transformer> model, const Sharing& sharing) {
+  model_ = std::move(model);
+  optimizer_ = std::make_unique<AdamW>(model_->parameters(), AdamWOptions{.weight_decay = options_.weight_decay});
+  model_->set_composed(options_.composed);
+  parameters_ = model_->parameters();
+  memory_need_ = training_need(*model_, options_, sharing);
+  require_memory(memory_need_, *model_, options_, sharing);
+}
+
+// One rank of another build, or with other data, would spoil the sums without a sign.
+void Trainer::check_ranks() {
+  if (ranks_.size() == 1) return;
+  TrainOptions decisive = options_;
+  decisive.data = "";  // may lie elsewhere; its content counts
+  require_agreement(ranks_, {{"program", fmt::format("{} {} {}", SEXTANT_VERSION, SEXTANT_BUILD_TYPE, compiler())},
+                             {"program file (SHA-256)", program_hash()},
+                             {"instruction set (SEXTANT_ISA)", name_of(isa())},
+                             {"configuration", to_json(decisive).dump()},
+                             {"training data (SHA-256)", corpus_->sha256()},
+                             {"step", std::to_string(steps_done_)},
+                             {"weights (SHA-256)", weights_hash(*model_)}});
+}
+
+// What rank 0 writes besides the checkpoint.
+void Trainer::start_files(bool resuming, const std::string& command_line, const json& environment) {
   if (resuming) {
-    load();
+    metrics_ = CsvAppender::resume(metrics_path(options_), metrics_columns, steps_done_);
+    if (options_.eval_every > 0 || fs::exists(validation_path(options_)))
+      validation_ = CsvAppender::resume(validation_path(options_), validation_columns, steps_done_);
+    seconds_ = last_seconds(metrics_path(options_));
     note_resumption(options_.out, steps_done_, command_line, environment);
   } else {
-    require(!fs::exists(checkpoint_file(options_)),
-            "--out {}: there is a run already; use --resume {} to go on with it, or another --out", options_.out,
-            options_.out);
-    optimizer_ = std::make_unique<AdamW>(model_->parameters(), AdamWOptions{.weight_decay = options_.weight_decay});
     write_manifest(options_.out, options_, *model_, *corpus_, command_line, environment);
     metrics_ = CsvAppender::create(metrics_path(options_), metrics_columns);
     if (options_.eval_every > 0) validation_ = CsvAppender::create(validation_path(options_), validation_columns);
   }
-  model_->set_composed(options_.composed);
-  parameters_ = model_->parameters();
-  if (!resuming) save();
 }
 
 Trainer::~Trainer() = default;
 
-void Trainer::load() {
+void Trainer::load(const Sharing& sharing) {
   const std::string path = checkpoint_file(options_);
-  model_ = load_model(path);
-  optimizer_ = std::make_unique<AdamW>(model_->parameters(), AdamWOptions{.weight_decay = options_.weight_decay});
+  take(load_model(path), sharing);
   const TrainingState state = load_training_state(path, *optimizer_);
   const std::string& hash = metadata_value(state, path, data_hash_key);
   require(hash == corpus_->sha256(), "{}: trained on data with SHA-256 {}, but {} now has {}", path, hash,
           options_.data, corpus_->sha256());
   steps_done_ = state.step;
-  metrics_ = CsvAppender::resume(metrics_path(options_), metrics_columns, steps_done_);
-  if (options_.eval_every > 0 || fs::exists(validation_path(options_)))
-    validation_ = CsvAppender::resume(validation_path(options_), validation_columns, steps_done_);
-  seconds_ = last_seconds(metrics_path(options_));
 }
 
 StepResult Trainer::step() {
   StepResult result;
   batches_->fill(steps_done_, batch_);
   result.loss = forward_backward();
-  const double parts = static_cast<double>(options_.accumulate);
-  result.gradient_norm = gradient_norm(parameters_) / parts;
+  result.gradient_norm = gradient_norm(parameters_);
   require_finite(result.loss, result.gradient_norm);
   const double clipped =
       options_.clip > 0 && result.gradient_norm > options_.clip ? options_.clip / result.gradient_norm : 1.0;
   result.lr = options_.schedule().at(steps_done_);
-  optimizer_->step(result.lr, clipped / parts);
+  optimizer_->step(result.lr, clipped);
   tape_.reset();
   ++steps_done_;
   return result;
 }
 
-// The mean loss of one of the batch's `accumulate` parts, on a fresh tape.
-Variable Trainer::part_loss(int64_t part) {
-  const int64_t sequences = options_.batch / options_.accumulate;
-  const size_t tokens = static_cast<size_t>(sequences * options_.context);
-  tape_.reset();
-  const auto piece = [&](const std::vector<int32_t>& all) {
-    return std::span(all).subspan(static_cast<size_t>(part) * tokens, tokens);
-  };
-  return model_->loss(tape_, piece(batch_.inputs), piece(batch_.targets), sequences, options_.context);
-}
-
-// The mean loss of the batch. Afterwards the parameters hold `accumulate` times its gradient.
+// The mean loss of the batch; afterwards the parameters hold its gradient.
 double Trainer::forward_backward() {
-  double sum = 0;
-  for (int64_t part = 0; part < options_.accumulate; ++part) {
-    const Variable loss = part_loss(part);
-    sum += loss.value().item();
-    require_finite(sum, 0);
-    tape_.backward(loss);
-    if (options_.accumulate > 1) merge_gradients(part);
+  const int64_t counted = counted_targets();
+  double nats = 0;
+  if (sum_) {
+    for (const GradientSum::Part& part : sum_->parts()) part_backward(part, counted);
+    nats = sum_->numbers()[0];
+    for (const size_t i : {0, 1})
+      if (sum_->numbers()[1 + i] > 0) signal_ = stop_signals[i];
+  } else {
+    nats = part_backward({.sequences = {0, options_.batch}, .merges = 0, .last = true}, counted);
   }
-  return sum / static_cast<double>(options_.accumulate);
+  return nats / static_cast<double>(std::max<int64_t>(1, counted));
 }
 
-// Adds the gradients of the parts along the tree of core/tree_sum.h, a binary counter of partial sums: the batch's own
-// tree where a part is a power of two of sequences. After the last part everything is in the parameters' gradients.
-void Trainer::merge_gradients(int64_t part) {
-  const bool last = part + 1 == options_.accumulate;
-  const auto add_waiting = [&](size_t level) {
-    for (size_t p = 0; p < parameters_.size(); ++p)
-      if (parameters_[p]->has_gradient) add_to(parameters_[p]->gradient, waiting_[level][p]);
+int64_t Trainer::counted_targets() const {
+  return std::ranges::count_if(batch_.targets, [](int32_t target) { return target >= 0; });
+}
+
+// The share of some of this rank's sequences in the mean loss of the batch, on a fresh tape.
+Variable Trainer::part_loss(const TreePiece& sequences, BatchPart& share) {
+  tape_.reset();
+  const int64_t first = ranks_.rank() * (options_.batch / ranks_.size()) + sequences.first;
+  const auto piece = [&](const std::vector<int32_t>& all) {
+    return std::span(all).subspan(static_cast<size_t>(first * options_.context),
+                                  static_cast<size_t>(sequences.leaves * options_.context));
   };
-  size_t level = 0;
-  for (; (part >> level) % 2 == 1; ++level) add_waiting(level);
-  if (last) {
-    for (size_t higher = level + 1; (part >> higher) > 0; ++higher)
-      if ((part >> higher) % 2 == 1) add_waiting(higher);
-    return;
+  return model_->loss(tape_, piece(batch_.inputs), piece(batch_.targets), sequences.leaves, options_.context, &share);
+}
+
+// Forward and backward of some of this rank's sequences, of a batch of `counted` targets; the sum of their losses,
+// nats.
+double Trainer::part_backward(const GradientSum::Part& part, int64_t counted) {
+  BatchPart share{.counted = counted};
+  const Variable loss = part_loss(part.sequences, share);
+  if (!sum_) {
+    require_finite(share.nats, 0);
+    tape_.backward(loss);
+    return share.nats;
   }
-  if (waiting_.size() == level) {
-    waiting_.emplace_back();
-    for (const Parameter* parameter : parameters_)
-      waiting_[level].push_back(empty(partial_sums_, parameter->value.shape(), parameter->value.dtype()));
-  }
-  for (size_t p = 0; p < parameters_.size(); ++p) {
-    if (!parameters_[p]->has_gradient) continue;
-    waiting_[level][p].copy_from(parameters_[p]->gradient);
-    parameters_[p]->has_gradient = false;
-  }
+  std::array numbers{share.nats, 0.0, 0.0};
+  for (const size_t i : {0, 1}) numbers[1 + i] = Interrupt::signal() == stop_signals[i] ? 1 : 0;
+  sum_->begin(part, numbers);
+  tape_.backward(loss, *sum_);
+  return share.nats;
+}
+
+// A signal that stops the run: this process's own or, over ranks, one that any of them had got when the last step
+// began.
+int Trainer::stop_signal() {
+  if (ranks_.size() == 1) signal_ = Interrupt::signal();
+  return signal_;
 }
 
 void Trainer::require_finite(double loss, double norm) {
   if (std::isfinite(loss) && std::isfinite(norm)) return;
-  std::string culprit = tape_.first_nonfinite();
+  std::string culprit;  // of the lowest rank that sees one; with --accumulate only in the last part
+  for (const std::string& each : ranks_.gather(tape_.first_nonfinite()))
+    if (culprit.empty()) culprit = each;
   if (std::isfinite(loss)) {
     const auto found = std::ranges::find_if(
         parameters_, [](const Parameter* p) { return p->has_gradient && !all_finite(p->gradient); });
     culprit = found == parameters_.end() ? "the norm of all gradients" : "the gradient of " + (*found)->name;
   }
   const double value = std::isfinite(loss) ? norm : loss;
-  throw Error(
+  if (culprit.empty()) culprit = "an earlier part of the batch";
+  throw AgreedError(
       Status::check_failed,
       fmt::format("step {}: the {} is {}, first in {}; {} keeps the last good weights; a lower --lr or --clip may help",
                   steps_done_ + 1, std::isfinite(loss) ? "gradient norm" : "loss",
@@ -223,7 +284,7 @@ TrainResult Trainer::train(Progress& progress) {
   {
     const Interrupt interrupt;
     int64_t saved = steps_done_;
-    while (steps_done_ < options_.steps && Interrupt::signal() == 0) {
+    while (steps_done_ < options_.steps && stop_signal() == 0) {
       const Clock::time_point start = Clock::now();
       const StepResult made = step();
       log(made, seconds_since(start));
@@ -238,11 +299,12 @@ TrainResult Trainer::train(Progress& progress) {
     }
     progress.finish();
     if (saved != steps_done_) save();
-    result.signal = Interrupt::signal();
+    result.signal = stop_signal();
   }
   result.step = steps_done_;
   result.tokens = steps_done_ * options_.tokens_per_step();
   result.seconds = seconds_;
+  result.peak_bytes = peak_memory();
   result.finished = steps_done_ == options_.steps;
   return result;
 }
@@ -258,13 +320,15 @@ TrainResult Trainer::run(Progress& progress) {
   std::vector<int64_t> lengths = default_lengths(*corpus_, split, options_.context);
   lengths.resize(std::min<size_t>(lengths.size(), 3));
   tape_.reset();
-  result.evaluation = evaluate(*model_, *corpus_, {.lengths = lengths, .windows = 16, .split = split}, progress);
-  write_atomically(options_.out + "/eval.json", to_json(*result.evaluation).dump(2) + "\n");
+  result.evaluation =
+      evaluate(*model_, *corpus_, {.lengths = lengths, .windows = 16, .split = split, .ranks = &ranks_}, progress);
+  on_first(ranks_, [&] { write_atomically(options_.out + "/eval.json", to_json(*result.evaluation).dump(2) + "\n"); });
   return result;
 }
 
 void Trainer::log(const StepResult& result, double seconds) {
   seconds_ += seconds;
+  if (!metrics_) return;  // not rank 0
   const int64_t tokens = options_.tokens_per_step();
   metrics_->row(steps_done_, steps_done_ * tokens, seconds_, result.loss, result.lr, result.gradient_norm,
                 static_cast<double>(tokens) / seconds);
@@ -273,13 +337,22 @@ void Trainer::log(const StepResult& result, double seconds) {
 void Trainer::validate(Progress& progress) {
   const Split split = held_out_split(*corpus_);
   Progress silent(nullptr);
-  const Evaluation evaluation = evaluate(
-      *model_, *corpus_,
-      {.lengths = {options_.context}, .windows = validation_windows, .split = split, .sectors = false}, silent);
+  const Evaluation evaluation = evaluate(*model_, *corpus_,
+                                         {.lengths = {options_.context},
+                                          .windows = validation_windows,
+                                          .split = split,
+                                          .sectors = false,
+                                          .ranks = &ranks_},
+                                         silent);
   const LengthResult& held_out = evaluation.lengths.front();
+  if (!validation_) return;
   validation_->row(steps_done_, steps_done_ * options_.tokens_per_step(), held_out.nats, held_out.standard_error);
   progress.line(fmt::format("step {}  held-out loss {:.4f} +- {:.4f} nats/token", steps_done_, held_out.nats,
                             held_out.standard_error));
+}
+
+void Trainer::save() {
+  on_first(ranks_, [&] { write_checkpoint(); });
 }
 
 // Weights whose next loss is not finite are not worth keeping: they must not replace good ones.
@@ -291,11 +364,13 @@ void Trainer::require_good_weights() {
           fmt::format("step {}: {} is not finite any more; {} keeps the last good weights; a lower --lr may help",
                       steps_done_, parameter->name, checkpoint_file(options_)));
   batches_->fill(steps_done_, batch_);
-  require_finite(part_loss(0).value().item(), 0);
+  BatchPart share{.counted = counted_targets()};
+  part_loss(sum_ ? sum_->parts().front().sequences : TreePiece{0, options_.batch}, share);
+  require_finite(share.nats, 0);
   tape_.reset();
 }
 
-void Trainer::save() {
+void Trainer::write_checkpoint() {
   require_good_weights();
   metrics_->sync();
   if (validation_) validation_->sync();

@@ -10,13 +10,16 @@
 #include <optional>
 #include <vector>
 
+#include "core/communicator.h"
 #include "core/file.h"
 #include "core/safetensors.h"
 #include "data/batch.h"
 #include "experiments/evaluate.h"
+#include "experiments/memory_need.h"
 #include "experiments/progress.h"
 #include "experiments/train_options.h"
 #include "nn/checkpoint.h"
+#include "nn/gradient_sum.h"
 #include "nn/optimizer.h"
 #include "nn/transformer.h"
 
@@ -32,6 +35,7 @@ struct TrainResult {
   int64_t step = 0, tokens = 0;
   double loss = 0;                       // of the last step
   double seconds = 0;                    // spent in steps, over all resumptions
+  size_t peak_bytes = 0;                 // of resident memory since this process started, before the evaluation
   bool finished = false;                 // false: stopped by a signal, after saving
   int signal = 0;                        // which
   std::optional<Evaluation> evaluation;  // of the finished model
@@ -40,11 +44,14 @@ struct TrainResult {
 class Trainer {
  public:
   // A new run. Throws Error when the folder already holds a checkpoint or another process has it, and on any bad
-  // option.
-  static std::unique_ptr<Trainer> start(const TrainOptions& options, const std::string& command_line);
+  // option. Several ranks share each batch, and all of them do everything else alike; rank 0 writes. All methods are
+  // collective then.
+  static std::unique_ptr<Trainer> start(const TrainOptions& options, const std::string& command_line,
+                                        Communicator& ranks = alone());
   // Goes on from the checkpoint of options.out, with the options it was started with (stored_options, of which only
   // those that do not decide the result may have been changed). Throws Error when the data has changed.
-  static std::unique_ptr<Trainer> resume(const TrainOptions& options, const std::string& command_line);
+  static std::unique_ptr<Trainer> resume(const TrainOptions& options, const std::string& command_line,
+                                         Communicator& ranks = alone());
   // The options a run was started with, from its checkpoint and manifest. Throws Error when there is none.
   static TrainOptions stored_options(const std::string& folder);
   ~Trainer();
@@ -65,21 +72,30 @@ class Trainer {
   Transformer& model() { return *model_; }
   const Corpus& corpus() const { return *corpus_; }
   int64_t steps_done() const { return steps_done_; }
+  const MemoryNeed& memory_need() const { return memory_need_; }
 
  private:
-  Trainer(const TrainOptions& options, const std::string& command_line, bool resuming);
-  void load();
-  Variable part_loss(int64_t part);
+  Trainer(const TrainOptions& options, const std::string& command_line, bool resuming, Communicator& ranks);
+  void open(bool resuming, const Sharing& sharing);
+  void start_files(bool resuming, const std::string& command_line, const nlohmann::json& environment);
+  void take(std::unique_ptr<Transformer> model, const Sharing& sharing);
+  void load(const Sharing& sharing);
+  void check_ranks();
   double forward_backward();
-  void merge_gradients(int64_t part);
+  int64_t counted_targets() const;
+  Variable part_loss(const TreePiece& sequences, BatchPart& share);
+  double part_backward(const GradientSum::Part& part, int64_t counted);
+  int stop_signal();
   void require_finite(double loss, double norm);
   void require_good_weights();
   void log(const StepResult& result, double seconds);
   void validate(Progress& progress);
+  void write_checkpoint();
   void keep_older_checkpoint();
   bool due(int64_t every) const { return every > 0 && steps_done_ % every == 0; }
 
   TrainOptions options_;
+  Communicator& ranks_;
   std::optional<RunLock> lock_;
   std::shared_ptr<Corpus> corpus_;
   std::unique_ptr<Transformer> model_;
@@ -88,9 +104,10 @@ class Trainer {
   std::unique_ptr<Batches> batches_;
   Tape tape_;
   Batch batch_;
-  Arena partial_sums_;  // gradients of micro-batches that wait for their partner, [level][parameter]
-  std::vector<std::vector<Tensor>> waiting_;
+  std::optional<GradientSum> sum_;  // where the batch is worked off in parts, or by several ranks
+  int signal_ = 0;                  // that any rank got, known to all of them after a step
   std::optional<CsvAppender> metrics_, validation_;
+  MemoryNeed memory_need_;
   int64_t steps_done_ = 0;
   double seconds_ = 0;
 };

@@ -4,7 +4,6 @@
 
 #include "autograd/products.h"
 #include "autograd/shaping.h"
-#include "autograd/softmax.h"
 #include "core/error.h"
 #include "nn/layer_audit.h"
 
@@ -121,9 +120,9 @@ Variable Transformer::logits(Tape& tape, std::span<const int32_t> tokens, int64_
 }
 
 Variable Transformer::loss(Tape& tape, std::span<const int32_t> tokens, std::span<const int32_t> targets, int64_t batch,
-                           int64_t length) {
+                           int64_t length, BatchPart* part) {
   const Variable scores = logits(tape, tokens, batch, length);
-  return composed_ ? cross_entropy_composed(scores, targets) : cross_entropy(scores, targets);
+  return composed_ ? cross_entropy_composed(scores, targets, part) : cross_entropy(scores, targets, part);
 }
 
 Cache Transformer::new_cache(int64_t batch, int64_t capacity, int64_t total) const {

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "autograd/softmax.h"
 #include "autograd/tape.h"
 #include "nn/config.h"
 #include "nn/self_attention.h"
@@ -46,6 +47,7 @@ class Transformer {
   std::vector<Parameter*> parameters();       // in a fixed order
   std::vector<PositionConstant> constants();  // fixed tensors that belong into the checkpoint
   int64_t parameter_count();
+  size_t table_bytes() const { return tables_.bytes(); }  // of what position strategies tabulated so far
   Position& position(int layer);
   // FLOP of a trained token at length T: 6 for each matrix weight, and causal attention forward once, backward 2.5
   // times.
@@ -59,9 +61,10 @@ class Transformer {
 
   // tokens [B * T] -> logits [B, T, V]
   Variable logits(Tape& tape, std::span<const int32_t> tokens, int64_t batch, int64_t length);
-  // Mean cross-entropy in nats a token; targets [B * T]. Sets the tape's leaves to `batch`.
+  // Mean cross-entropy in nats a token; targets [B * T]. Sets the tape's leaves to `batch`. With `part` these are some
+  // sequences of a larger batch, see autograd/softmax.h.
   Variable loss(Tape& tape, std::span<const int32_t> tokens, std::span<const int32_t> targets, int64_t batch,
-                int64_t length);
+                int64_t length, BatchPart* part = nullptr);
 
   // A cache for up to `capacity` tokens a sequence. `total` is the length of the whole sequence if known (0: as far as
   // it has come).

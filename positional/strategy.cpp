@@ -22,6 +22,13 @@ Tensor PositionTables::get(const std::string& key, int64_t positions,
   return entry.table;
 }
 
+size_t PositionTables::bytes() const {
+  size_t sum = 0;
+  for (const auto& [key, entry] : tables_)
+    for (const auto& arena : entry.arenas) sum += arena->used();
+  return sum;
+}
+
 // ---- registry -----------------------------------------------------------------------------------------------------
 
 namespace {

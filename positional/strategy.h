@@ -36,6 +36,7 @@ class PositionTables {
   // is absent or too short. Growing is at least by doubling, so a generated token does not rebuild it, and outgrown
   // tables stay alive: a tape may still hold them.
   Tensor get(const std::string& key, int64_t positions, const std::function<Tensor(Arena&, int64_t positions)>& make);
+  size_t bytes() const;  // of all tables
 
  private:
   struct Entry {

@@ -7,7 +7,7 @@ cd "$source_dir" || exit
 # Debian's and Ubuntu's names. libopenblas0 alone, not its -dev: the program loads it when it starts.
 build_packages=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcxxopts-dev zlib1g-dev)
 run_packages=(libopenblas0 gnuplot-nox curl ca-certificates)
-test_packages=(libgtest-dev libbenchmark-dev python3)
+test_packages=(libgtest-dev libbenchmark-dev python3 libopenmpi-dev openmpi-bin iproute2)
 fuzz_packages=(clang libomp-dev)
 
 say() { printf '\n== %s\n' "$*"; }

@@ -59,7 +59,7 @@ TEST_F(DataFile, ModelThatCannotBe) {
   expect_refused(data, {"even"}, {"--width", "15", "--heads", "3", "--position", "rope"});
   expect_refused(data, {"alibi"}, {"--position", "alibbi"});
   expect_refused(data, {"base"}, {"--position", "rope(bases=3)"});
-  expect_refused(data, {"--accumulate"}, {"--accumulate", "3"});
+  expect_refused(data, {"--accumulate"}, {"--accumulate", "5"});
 }
 
 class Checkpoint : public testing::Test {

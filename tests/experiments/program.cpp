@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 extern char** environ;
 
@@ -36,9 +38,10 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 }  // namespace
 
-RunningProgram::RunningProgram(const std::vector<std::string>& arguments, const std::vector<std::string>& environment)
+RunningProgram::RunningProgram(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
+                               const std::string& program)
     : out_(temporary_name("out")), err_(temporary_name("err")) {
-  std::vector<std::string> words = {SEXTANT_PROGRAM};
+  std::vector<std::string> words = {program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) variables.emplace_back(*entry);
@@ -49,9 +52,9 @@ RunningProgram::RunningProgram(const std::vector<std::string>& arguments, const 
   posix_spawn_file_actions_addopen(&actions, 1, out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   const int error =
-      posix_spawn(&child_, SEXTANT_PROGRAM, &actions, nullptr, pointers(words).data(), pointers(variables).data());
+      posix_spawnp(&child_, program.c_str(), &actions, nullptr, pointers(words).data(), pointers(variables).data());
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw std::runtime_error(std::string("cannot start ") + SEXTANT_PROGRAM);
+  if (error != 0) throw std::runtime_error("cannot start " + program);
 }
 
 RunningProgram::~RunningProgram() {
@@ -77,6 +80,32 @@ ProgramRun RunningProgram::wait() {
 
 ProgramRun sextant(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
   return RunningProgram(arguments, environment).wait();
+}
+
+std::vector<std::string> mpirun_arguments(int ranks) {
+  std::vector<std::string> words = {"--allow-run-as-root", "--oversubscribe", "-np", std::to_string(ranks)};
+  // A container without ptrace cannot copy straight from process to process, and says so each time.
+  for (const char* word :
+       {"--mca", "btl_vader_single_copy_mechanism", "none", "--mca", "odls_base_sigkill_timeout", "60"})
+    words.push_back(word);
+  return words;
+}
+
+ProgramRun mpirun(int ranks, const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
+  std::vector<std::string> words = mpirun_arguments(ranks);
+  words.push_back(SEXTANT_PROGRAM);
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return RunningProgram(words, environment, "mpirun").wait();
+}
+
+std::string why_no_mpi() {
+#ifndef SEXTANT_HAS_MPI
+  return "built without MPI";
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return "MPI is not built for the sanitizer";
+#else
+  return std::system("mpirun --version >/dev/null 2>&1") == 0 ? "" : "mpirun is not installed";
+#endif
 }
 
 Folder::Folder() : path_(temporary_name("folder")) {
@@ -110,6 +139,24 @@ std::string difference(const std::string& path_a, const std::string& path_b) {
   return a == b ? ""
                 : "sizes " + std::to_string(a.size()) + " and " + std::to_string(b.size()) +
                       ", first difference at byte " + std::to_string(place);
+}
+
+std::string metrics_without_time(const std::string& run) {
+  std::istringstream lines(read_file(run + "/metrics.csv"));
+  std::string kept;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    std::string field;
+    for (int column = 0; std::getline(fields, field, ','); ++column)
+      if (column != 2 && column != 6) kept += field + ",";
+    kept += "\n";
+  }
+  return kept;
+}
+
+void wait_for_lines(const std::string& path, int lines) {
+  for (int tries = 0; tries < 3000 && count_lines(read_file(path)) < lines; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
 int count_lines(const std::string& text) {

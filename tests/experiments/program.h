@@ -17,15 +17,23 @@ struct ProgramRun {
 // Runs `sextant ARGUMENTS...` and waits. `environment`: "NAME=value" entries on top of ours.
 ProgramRun sextant(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {});
 
-// The same, started and left running.
+// The same by `mpirun -np RANKS`.
+ProgramRun mpirun(int ranks, const std::vector<std::string>& arguments,
+                  const std::vector<std::string>& environment = {});
+std::vector<std::string> mpirun_arguments(int ranks);  // of mpirun, up to the program it starts
+std::string why_no_mpi();                              // empty where there is MPI
+
+// A program, ours or by name another, started and left running.
 class RunningProgram {
  public:
-  explicit RunningProgram(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {});
+  explicit RunningProgram(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {},
+                          const std::string& program = SEXTANT_PROGRAM);
   ~RunningProgram();
   RunningProgram(const RunningProgram&) = delete;
   RunningProgram& operator=(const RunningProgram&) = delete;
 
   void kill(int signal);
+  pid_t process() const { return child_; }
   ProgramRun wait();
 
  private:
@@ -50,6 +58,8 @@ class Folder {
 
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, const std::string& content);
+std::string metrics_without_time(const std::string& run);  // metrics.csv without the two columns that tell time
+void wait_for_lines(const std::string& path, int lines);   // until the file has so many; 15 seconds at most
 // "" when they are the same bytes, otherwise where they first differ.
 std::string difference(const std::string& path_a, const std::string& path_b);
 int count_lines(const std::string& text);
