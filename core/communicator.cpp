@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cassert>
 #include <cstdlib>
 #include <cstring>
@@ -61,6 +62,12 @@ Communicator& world() {
   if (launcher_says({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) == nullptr) return alone();
   if (connected == nullptr) connected = connect_by_mpi();
   return *connected;
+}
+
+std::atomic<bool (*)()> told_to_stop{nullptr};  // read by core/communicator_mpi.cpp
+
+void give_up_when(bool (*stopping)()) {
+  told_to_stop = stopping;
 }
 
 bool world_started() {

@@ -42,6 +42,9 @@ Communicator& alone();  // this process only
 // All processes that mpirun started together. Throws Error (environment) when there are several and the program was
 // built without MPI.
 Communicator& world();
+// From when stopping() says that this process was told to stop, it waits 45 seconds at most for another rank, and then
+// ends the job: the other may be dead, and mpirun's SIGTERM the sign of it.
+void give_up_when(bool (*stopping)());
 bool world_started();  // whether world() has been called and connects several processes
 bool first_rank();     // whether this is rank 0; asks nobody, so that it can be called before world()
 

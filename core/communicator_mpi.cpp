@@ -5,6 +5,8 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cassert>
 #include <cstdlib>
 #include <memory>
@@ -13,15 +15,32 @@
 
 namespace sextant {
 
+extern std::atomic<bool (*)()> told_to_stop;  // core/communicator.cpp
+
 namespace {
 
 constexpr int tag = 1;
+constexpr double patience = 45;  // seconds
+
+double now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Ends all ranks where this one was told to stop and has waited in vain since `start`.
+void give_up_after(double start) {
+  bool (*const stopping)() = told_to_stop;
+  if (stopping == nullptr || !stopping() || now() - start < patience) return;
+  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(Status::environment));
+}
 
 // MPI's own waiting spins, and would take the processor from the threads that compute meanwhile.
 void wait_for(int count, MPI_Request* requests) {
   constexpr int tests_before_sleep = 100;
   constexpr long shortest = 20'000, longest = 500'000;  // nanoseconds
   long sleep = shortest;
+  const double start = now();
   for (int tests = 0;; ++tests) {
     int done = 0;
     MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE);
@@ -30,6 +49,7 @@ void wait_for(int count, MPI_Request* requests) {
       ::sched_yield();
       continue;
     }
+    give_up_after(start);
     const timespec time{0, sleep};
     ::nanosleep(&time, nullptr);
     sleep = std::min(longest, sleep + sleep / 4);

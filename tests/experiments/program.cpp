@@ -85,9 +85,7 @@ ProgramRun sextant(const std::vector<std::string>& arguments, const std::vector<
 std::vector<std::string> mpirun_arguments(int ranks) {
   std::vector<std::string> words = {"--allow-run-as-root", "--oversubscribe", "-np", std::to_string(ranks)};
   // A container without ptrace cannot copy straight from process to process, and says so each time.
-  for (const char* word :
-       {"--mca", "btl_vader_single_copy_mechanism", "none", "--mca", "odls_base_sigkill_timeout", "60"})
-    words.push_back(word);
+  for (const char* word : {"--mca", "btl_vader_single_copy_mechanism", "none"}) words.push_back(word);
   return words;
 }
 
