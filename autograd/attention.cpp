@@ -40,7 +40,7 @@ Sink wanted(Variable x) {
 
 FORMULA("attention", "S_ij = c <q_i, k_j> + b(i - j) + F_i - F_j for j <= i,  P = softmax(S),  o = P v",
         "dv = P^T do,  dP = do v^T,  dS = P (dP - <do, o>),  dq = c dS k,  dk = c dS^T q,  db(d) = sum over i - j = d "
-        "of dS,  dF = row sums of dS - column sums");
+        "of dS,  dF_j = -sum over i of dS_ij (the rows of dS sum to 0)");
 Variable attention(const AttentionArguments& arguments) {
   check(arguments);
   Tape& tape = arguments.q.tape();

@@ -166,7 +166,9 @@ void Tape::accumulate(int index, const Tensor& contribution) {
   if (!target.needs_gradient) return;
   require_shape(contribution, target.value.shape(), target.name);
   const bool routed = batch_sum_ != nullptr && target.shared;
-  if (!routed && !target.gradient.defined() && target.parameter == nullptr && target.whole < 0) {
+  // Operations may count on rows that are contiguous; the gradient of a transposed view is not.
+  const bool rows = contribution.rank() == 0 || contribution.size(-1) <= 1 || contribution.stride(-1) == 1;
+  if (!routed && rows && !target.gradient.defined() && target.parameter == nullptr && target.whole < 0) {
     target.gradient = contribution;
     target.borrowed = true;
     return;

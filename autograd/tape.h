@@ -87,9 +87,10 @@ class Tape {
   // reads the batch besides its inputs (token ids) says here that its result is not.
   void depends_on_batch(Variable x) { node(x.index_).shared = false; }
 
-  // Appends an operation. `backward` is a trivially destructible callable taking dLoss/doutput, of the output's shape;
-  // it and what it captures is kept in the arena. `saved` lists the tensors it keeps besides the inputs' and output's
-  // values, for printing. With no input that needs a gradient, or under NoGrad, nothing is kept.
+  // Appends an operation. `backward`, a trivially destructible callable that takes dLoss/doutput (of the output's
+  // shape, its last dimension contiguous), is kept in the arena with what it captures; not so without an input that
+  // needs a gradient, or under NoGrad. `saved` lists tensors it keeps besides inputs' and output's values, for
+  // printing.
   template <class Backward>
   Variable record(const char* name, std::initializer_list<Variable> inputs, const Tensor& output, Backward backward,
                   std::initializer_list<Tensor> saved = {}) {

@@ -2,13 +2,11 @@
 // core/simd/attention.cpp.
 #include "core/attention.h"
 
-#include <memory>
-#include <new>
-
 #include "core/attention_tiles.h"
 #include "core/denormals.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/scratch.h"
 #include "core/shape_format.h"
 
 namespace sextant {
@@ -107,21 +105,6 @@ void forward_carried(const Walk<T>& walk, Workspace<T>& work) {
   }
 }
 
-// The calling thread's own block, grown to the largest it has needed.
-std::byte* thread_block(size_t bytes) {
-  struct Free {
-    void operator()(std::byte* block) const { ::operator delete[](block, std::align_val_t{Arena::alignment}); }
-  };
-  thread_local std::unique_ptr<std::byte[], Free> block;
-  thread_local size_t size = 0;
-  if (size < bytes) {
-    block.reset();
-    block.reset(static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{Arena::alignment})));
-    size = bytes;
-  }
-  return block.get();
-}
-
 template <class T>
 void forward(const AttentionInputs& inputs, const Tensor& out, const Tensor& lse) {
   const AttentionTable<T>& table = attention_table<T>();
@@ -133,13 +116,19 @@ void forward(const AttentionInputs& inputs, const Tensor& out, const Tensor& lse
   // most keys, go first, so that no thread starts a long chunk when the others are done.
   parallel_chunks(sizes.batch * sizes.heads * groups, [&](int64_t chunk) {
     const FlushDenormals flush;
-    Carver carver(thread_block(count.used()));
+    thread_local Scratch scratch;
+    Carver carver(scratch.get<std::byte>(static_cast<int64_t>(count.used())));
     const int64_t pair = chunk / groups, end = tiles - chunk % groups * group,
                   begin = std::max<int64_t>(0, end - group);
     const auto work = [&](int64_t) { return Workspace<T>(carver, inputs); };
     const auto walk = [&](int64_t n) {
-      return Walk<T>{table, inputs, sizes, pair / sizes.heads, pair % sizes.heads, sizes.first_tile() + begin + n,
-                     n == 0};
+      return Walk<T>{table,
+                     inputs,
+                     sizes,
+                     pair / sizes.heads,
+                     pair % sizes.heads,
+                     sizes.first_tile() + begin + n,
+                     n == 0 && inputs.transport == nullptr};
     };
     Group<T> all{{work(0), work(1), work(2), work(3)}, {walk(0), walk(1), walk(2), walk(3)}, end - begin};
     for (int64_t n = 1; n < group; ++n) all.works[n].query.scores = all.works[0].query.scores;  // one at a time

@@ -44,9 +44,10 @@ namespace kernels {
 void attention(const AttentionInputs& inputs, const Tensor& out, const Tensor& lse);
 
 // Gradients by recomputation: P = exp(logit - lse), dS = P (dout v^T - <dout, out>), dq = scale dS k, dk = scale dS^T
-// q, dv = P^T dout; dbias and dgate are sums of dS. lse is kept in the dtype, so P has a relative error of about |lse|
-// 2^-24 in f32. Scratch of about (2 D + 1) S numbers for each thread (with fewer than 8 (batch, head) pairs, for each
-// of 8 parts), and S doubles for each pair with a bias; it is given back. Same bits for any number of threads.
+// q, dv = P^T dout; dbias and dgate are sums of dS. P has a relative error of about |lse| 2^-24 in f32. Same bits for
+// any number of threads. Scratch, given back: a (batch, head) is summed in 8 / H parts (1 for H > 4 or a transport) of
+// about (2 D + 1) S numbers each, those of one (batch, head) a thread or of all where there are fewer than 8; and with
+// a bias S doubles for every part.
 void attention_backward(const AttentionInputs& inputs, const Tensor& out, const Tensor& lse, const Tensor& dout,
                         const AttentionGradients& gradients, Arena& scratch);
 

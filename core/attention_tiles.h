@@ -100,7 +100,7 @@ struct Walk {
   const AttentionInputs& inputs;
   const Sizes sizes;
   int64_t batch, head, query_tile;
-  bool leads = true;  // asks for the next key tile; false where another walk beside this one does
+  bool leads = true;  // asks for the next key tile; false where another walk beside this one does, or it goes leftwards
 
   int64_t begin() const { return std::max(query_tile * tile, sizes.first_query()); }  // absolute positions
   int64_t end() const { return std::min((query_tile + 1) * tile, sizes.keys); }

@@ -1,8 +1,8 @@
 // Accumulated Householder reflections: prefix products of token-dependent reflections, what they do to features, and
 // their gradient.
 //
-//   C_t = M_t M_{t-1} ... M_1,   M_t = I - 2 u_t u_t^T,   u_t = w_t / |w_t|     (M_t = I where |w_t| < 1e-12, which has
-//   no direction)
+//   C_t = M_t M_{t-1} ... M_1,   M_t = I - 2 u_t u_t^T,   u_t = w_t / |w_t|
+//   (M_t = I where |w_t| < 1e-12, which has no direction)
 //
 // The products are kept in double whatever the dtype of the rows. Every 128 tokens one is stored (an anchor) after a
 // Newton-Schulz step has made it orthogonal again, so that C_t^T C_t = I to the rounding of double at any length.

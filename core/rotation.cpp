@@ -2,6 +2,7 @@
 
 #include "core/cpu.h"
 #include "core/parallel.h"
+#include "core/scratch.h"
 #include "core/simd/rotation.h"
 
 namespace sextant::kernels {
@@ -87,14 +88,6 @@ namespace kernels {
 
 namespace {
 
-// Room that each thread grows once: a row with what lies around it.
-template <class T>
-T* thread_scratch(int64_t count) {
-  thread_local std::vector<T> room;
-  if (static_cast<int64_t>(room.size()) < count) room.resize(static_cast<size_t>(count));
-  return room.data();
-}
-
 template <class T>
 const MaskOf<T>* masks_of(const ChainLayout& layout, Shift shift) {
   if constexpr (std::is_same_v<T, float>)
@@ -109,6 +102,7 @@ template <class T>
 void apply_to_tokens(const ChainAction& action, const ChainLayout& layout, int64_t begin, int64_t end) {
   const Tensor &x = action.x, &y = action.y.tensor, &phasors = action.phasors, &weights = action.weights;
   const bool dense = x.rank() == 2;  // [T, D]
+  thread_local Scratch scratch;
   ChainRows<T> rows = {.rows = dense ? end - begin : x.size(2),
                        .dim = layout.dim,
                        .order = layout.order,
@@ -125,7 +119,7 @@ void apply_to_tokens(const ChainAction& action, const ChainLayout& layout, int64
                        .y_row = dense ? y.stride(0) : y.stride(2),
                        .backwards = action.backwards,
                        .accumulate = action.y.accumulate,
-                       .scratch = thread_scratch<T>(layout.dim + 4 * layout.order)};
+                       .scratch = scratch.get<T>(layout.dim + 4 * layout.order)};
   for (int64_t token = begin; token < end; token += dense ? end - begin : 1) {
     const int64_t b = dense ? 0 : token / x.size(1), t = dense ? token : token % x.size(1);
     rows.x = x.data<T>() + (dense ? t * x.stride(0) : b * x.stride(0) + t * x.stride(1));

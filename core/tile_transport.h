@@ -7,9 +7,9 @@
 // are
 //
 //   x_{I+1} = q (raw),      x_J = carry(x_{J+1}, q)      J = I, ..., 0
-//   logit(i, j) = scale <x_J[i], k_j> + bias + gate      for j in tile J < I, and on the diagonal too unless it is
-//   overridden logit(i, j) = scale A[i, j] + bias + gate            on the diagonal tile, A = diagonal_scores(...),
-//   when overrides_diagonal()
+//   logit(i, j) = scale <x_J[i], k_j> + bias + gate      j in tile J <= I
+//   logit(i, j) = scale A[i, j] + bias + gate            in the diagonal tile J = I instead, when
+//                                                        overrides_diagonal(); A = diagonal_scores(x_I, k)
 //
 // PaTH (arXiv 2505.16381): carry does nothing for J = I, applies the in-tile partial products for J = I - 1 (each row
 // from its own position back to the tile's start) and the D x D product of tile J + 1 for each further tile; the

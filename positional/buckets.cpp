@@ -1,9 +1,8 @@
 // Learned buckets, the relative bias of T5 (Raffel et al., arXiv 1910.10683, section 2.1): near lags have a value each,
 // far ones share values by ranges that grow geometrically, and everything beyond `distance` has the last one.
 //
-//   b_h(d) = weight[h, bucket(d)],   bucket(d) = d                                                        for d < n/2
-//                                              = min(n - 1, n/2 + floor(n/2 log(d / (n/2)) / log(distance / (n/2))))
-//                                              beyond
+//   b_h(d) = weight[h, bucket(d)]
+//   bucket(d) = d for d < n/2, beyond it min(n - 1, n/2 + floor(n/2 log(d / (n/2)) / log(distance / (n/2))))
 //
 // This file is the example of CONTRIBUTING.md: all that a strategy consists of.
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Jordan chains acting on queries and keys: the operation that the jordan and pj-rotary strategies share, its composed
 // twin, and the tile transport that evaluates it anchored. [position-space.md section 3]
 //
-//   G(n) = e^{(-i w - g) n} sum_{r < m} p_r(n) N^r,   q~_i = G(i)^T q_i,   k~_j = G(-j) k_j   =>   <q~_i, k~_j> = q_i^T
-//   G(i - j) k_j
+//   G(n) = e^{(-i w - g) n} sum_{r < m} p_r(n) N^r
+//   q~_i = G(i)^T q_i,   k~_j = G(-j) k_j   =>   <q~_i, k~_j> = q_i^T G(i - j) k_j
 //
 // for p_r(n) = (c n)^r / r!; other p_r (stabilized, light-cone) make a chart that is no representation.
 #pragma once

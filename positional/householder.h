@@ -14,8 +14,8 @@ struct AccumulatedReflections {
 };
 AccumulatedReflections accumulated_reflections(Variable w, const Tensor& before = {}, int64_t first = 0);
 
-// q~_i = C_i^T q_i, k~_j = C_j^T k_j, and with `values` v~_j = C_j^T v_j.                                       [B, T,
-// H, D]
+// q~_i = C_i^T q_i, k~_j = C_j^T k_j, and with `values` v~_j = C_j^T v_j;
+// all [B, T, H, D].
 void reflect(const AccumulatedReflections& reflections, Features& features, bool values);
 // C_i x_i
 Variable reflect_back(const AccumulatedReflections& reflections, Variable x);

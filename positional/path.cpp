@@ -1,7 +1,7 @@
 // kind=path: PaTH attention (Yang et al., arXiv 2505.16381), position-space.md section 7.
 //
-//   logit(i, j) = q_i^T H_i H_{i-1} ... H_{j+1} k_j / sqrt(D),   H_t = I - beta_t w_t w_t^T,   |w_t| = 1,   beta_t in
-//   (0, 2)
+//   logit(i, j) = q_i^T H_i H_{i-1} ... H_{j+1} k_j / sqrt(D)
+//   H_t = I - beta_t w_t w_t^T,   |w_t| = 1,   beta_t in (0, 2)
 //
 //   w_t = (W x_t + c) / |W x_t + c|,   beta_t = 2 sigmoid(W_beta x_t + c_beta)
 //

@@ -2,32 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
-#include <new>
 
 #include "core/kernels.h"
+#include "core/scratch.h"
 
 namespace sextant {
 
-namespace {
-
-std::byte* thread_block(size_t bytes) {
-  struct Free {
-    void operator()(std::byte* block) const { ::operator delete[](block, std::align_val_t{Arena::alignment}); }
-  };
-  thread_local std::unique_ptr<std::byte[], Free> block;
-  thread_local size_t size = 0;
-  if (size < bytes) {
-    block.reset();
-    block.reset(static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{Arena::alignment})));
-    size = bytes;
-  }
-  return block.get();
-}
-
-}  // namespace
-
 const PathWork& path_work(int64_t n, int64_t dim, DType dtype) {
+  thread_local Scratch scratch;
   thread_local PathWork work;
   if (work.n == n && work.dim == dim && work.dtype == dtype) return work;
   work.n = n;
@@ -38,8 +20,8 @@ const PathWork& path_work(int64_t n, int64_t dim, DType dtype) {
   const auto padded = [&](int64_t count) {
     return (static_cast<size_t>(count) * size_of(dtype) + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
   };
-  std::byte* next = thread_block(blocks.size() * padded(n * n) + work.rows.size() * padded(n * dim) +
-                                 work.squares.size() * padded(dim * dim));
+  std::byte* next = scratch.get<std::byte>(static_cast<int64_t>(
+      blocks.size() * padded(n * n) + work.rows.size() * padded(n * dim) + work.squares.size() * padded(dim * dim)));
   const auto place = [&](Tensor& x, int64_t rows, int64_t columns) {
     x = Tensor::wrap(next, {rows, columns}, dtype);
     next += padded(rows * columns);

@@ -1,12 +1,12 @@
 // The algebra of one block of PaTH steps, H_t = I - beta_t w_t w_t^T, t = 1..n in the block, |w_t| = 1 (arXiv
 // 2505.16381, section 3; the UT transform of Joffrain et al., 2006). With W the rows w_t and L = tril(W W^T, -1):
 //
-//   M = (I + diag(beta) L)^-1 diag(beta)                          [n, n], lower triangular; its entries are bounded by
-//   4 as H_t only shrink x = q + tril(Q W^T) Y,      Y = -M W                          each row of Q from its own step
-//   back to the block's start: x_i = H_1 ... H_i q_i K~ = K + Z^T W,             Z = M R, R = -tril(W K^T, -1)     each
-//   row of K from its own step on to the block's end: k~_j = H_n ... H_{j+1} k_j A = tril(Q K^T) + tril(Q W^T) Z A[i,
-//   j] = q_i^T H_i ... H_{j+1} k_j E = I + W^T Y                                                 x E = (H_1 ... H_n
-//   x^T)^T for a row x from beyond the block
+//   M = (I + diag(beta) L)^-1 diag(beta)        [n, n], lower triangular, entries of 4 at most, since H_t only shrinks
+//   X = Q + tril(Q W^T) Y,  Y = -M W            rows from their own step back to the start:  x_i = H_1 ... H_i q_i
+//   K~ = K + Z^T W,  Z = M R,                   rows from their own step on to the end:  k~_j = H_n ... H_{j+1} k_j
+//       R = -tril(W K^T, -1)
+//   A = tril(Q K^T) + tril(Q W^T) Z             scores:  A[i, j] = q_i^T H_i ... H_{j+1} k_j
+//   E = I + W^T Y                               a row x from beyond the block:  x E = (H_1 ... H_n x^T)^T
 //
 // Everything is made of products of [n, n] and [n, D] matrices.
 #pragma once

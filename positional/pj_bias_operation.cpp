@@ -1,10 +1,10 @@
-// PJ-bias as an operation with hand-written gradients, and its composed twin.                     [position-space.md
-// section 4, arXiv 2606.05345]
+// PJ-bias as an operation with hand-written gradients, and its composed twin. [position-space.md section 4, arXiv
+// 2606.05345]
 //
 //   S_FJ(d)  = sum_{k,r} x^r e^{-c_k x} [ a_kr cos(w_k d) + b_kr sin(w_k d) ],   x = d / L,  c_k = softplus(c^_k)
 //   S_aff(d) = beta - s x,                                                       s = softplus(s^)
-//   S_LC(d)  = sum_{k,r} B^r [ a'_kr cos(w_k P) + b'_kr sin(w_k P) ],            P = L asinh(x),  B = d / sqrt(d^2 +
-//   L^2) b(d)     = g_FJ S_FJ(d) + g_aff S_aff(d) + g_LC S_LC(d),                     g = sigmoid(g^)
+//   S_LC(d)  = sum_{k,r} B^r [ a'_kr cos(w_k P) + b'_kr sin(w_k P) ],            P = L asinh(x),  B = x / sqrt(x^2 + 1)
+//   b(d)     = g_FJ S_FJ(d) + g_aff S_aff(d) + g_LC S_LC(d),                     g = sigmoid(g^)
 //
 // The kernel is linear in its amplitudes, and differentiating it in anything else only raises an order or brings a
 // factor P, so every gradient is a combination of moments of u_d = dLoss/db(d). With A_r, B_r (FJ) and A'_r, B'_r (LC)
@@ -16,8 +16,8 @@
 //   dlog w_k = g_FJ w_k L sum_r (b A_{r+1} - a B_{r+1}) + g_LC w_k sum_r (b' AP'_r - a' BP'_r)
 //   dlog L: dx = -x, dP = P - L B, dB = -B (1 - B^2), so
 //       g_FJ sum_kr [ c_k (a A_{r+1} + b B_{r+1}) - r (a A_r + b B_r) ]  +  g_aff s sum_d u_d x
-//     + g_LC sum_kr [ -r (a' (A'_r - A'_{r+2}) + b' (B'_r - B'_{r+2})) + w_k (b' (AP'_r - L A'_{r+1}) - a' (BP'_r - L
-//     B'_{r+1})) ]
+//     + g_LC sum_kr [ -r (a' (A'_r - A'_{r+2}) + b' (B'_r - B'_{r+2}))
+//                     + w_k (b' (AP'_r - L A'_{r+1}) - a' (BP'_r - L B'_{r+1})) ]
 #include <fmt/format.h>
 
 #include <cmath>

@@ -1,13 +1,12 @@
 // Rotary position embedding, RoPE (Su et al., arXiv 2104.09864), and the published ways to stretch it.
 //
-//   q~_i = R(i w_k) q_i,  k~_j = R(j w_k) k_j   pair by pair,  w_k = base^(-2k/D):   the logit depends on R((j - i) w)
-//   only
+//   q~_i = R(i w_k) q_i,  k~_j = R(j w_k) k_j   pair by pair,  w_k = base^(-2k/D)
+//   the logit depends on R((j - i) w) only
 //
 //   linear       n -> n / s                                      (position interpolation, arXiv 2306.15595)
 //   ntk          base -> base s^(D/(D-2)): the slowest pair is slowed by s, the fastest not at all
 //   dynamic-ntk  the same with s = max(1, T / context) at length T
-//   yarn         by wavelength (arXiv 2309.00071, section 3.2): with r = context w / 2 pi turns in the training
-//   context,
+//   yarn         by wavelength (arXiv 2309.00071, section 3.2): with r = context w / 2 pi, turns in the context,
 //                w -> (1 - g) w / s + g w,  g = clamp((r - 1) / (32 - 1), 0, 1); and logits times (0.1 ln s + 1)^2
 #include <algorithm>
 #include <cmath>

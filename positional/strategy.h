@@ -6,8 +6,8 @@
 //   a cumulative gate     log f_t per token and head; logits gain F_i - F_j, F_i = sum_{t <= i} log f_t
 //   a tile transport      for the two that are not separable in i and j (core/tile_transport.h)
 //
-//   logit(i, j) = <q~_i, k~_j> / sqrt(D) + b_h(i - j) + F_i - F_j,   out_i = restore_i(sum_j softmax_j(logit(i, .))
-//   v~_j)
+//   logit(i, j) = <q~_i, k~_j> / sqrt(D) + b_h(i - j) + F_i - F_j
+//   out_i = restore_i(sum_j softmax_j(logit(i, .)) v~_j)
 //
 // Terms compose: transforms chain in the order of the SPEC, biases and gates add. [position-space.md section 0]
 #pragma once

@@ -1,19 +1,19 @@
 // Accumulated transport ("Why Do Accumulated Transformations Extrapolate?", arXiv 2606.24975; PaTH, arXiv 2505.16381):
 // the way from a key to a query is made of one step a token,
 //
-//   logit(i, j) = q_i^T M_i M_{i-1} ... M_{j+1} k_j / sqrt(D),      with values=1 also out_i = sum_j alpha_ij M_i ...
-//   M_{j+1} v_j
+//   logit(i, j) = q_i^T M_i M_{i-1} ... M_{j+1} k_j / sqrt(D)
+//   out_i = sum_j alpha_ij M_i M_{i-1} ... M_{j+1} v_j               with values=1
 //
 // This file: the keys of the SPEC, the SO(2) kinds, and gate=1, which adds the term `gate` (the same model as
 // `transport(..)+gate`).
 //
 //   kind=random   M_t = R(-theta_t) with theta a fixed random function of the token (by=token), or of the position
-//   (by=position, a control without
-//                 content); N(0, std^2) for each head and pair. A route of n steps keeps e^{-n std^2 / 2} of its score
-//                 in the mean, so the default std = 0.25 mixes within 2 / std^2 = 32 tokens.
+//                 (by=position, a control without content); N(0, std^2) for each head and pair. A route of n steps
+//                 keeps e^{-n std^2 / 2} of its score in the mean: the default std = 0.25 mixes within 2 / std^2 = 32
+//                 tokens.
 //   kind=learned  theta_t = W x_t + c, W ~ N(0, std^2 / C), c = 0: with the default std = 0.02 all routes within a
-//   context begin near the identity
-//                 and training makes of the angles what it needs, but no two pairs begin alike.
+//                 context begin near the identity and training makes of the angles what it needs, but no two pairs
+//                 begin alike.
 //
 // Cost of a layer's attention with everything the strategy adds to it, forward and backward, as a multiple of RoPE's
 // (f32, one thread with AVX-512, 8 heads of 16, 8 sequences of 512): random 1.1, learned 1.2, learned with values 1.3,

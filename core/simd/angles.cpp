@@ -27,8 +27,7 @@ void advance(int64_t count, const T* steps, double* sums) {
 }
 
 // With r = angle - n pi/2 in [-pi/4, pi/4]: Taylor polynomials of degree 15 and 16, whose remainders are below 1e-18,
-// and n mod 4 says which of
-// +-cos r, +-sin r the two are.
+// and n mod 4 says which of +-cos r, +-sin r the two are.
 SEXTANT_INLINE void cosine_and_sine(V<double> angle, V<double>& cosine, V<double>& sine) {
   const V<double> shifted = angle * broadcast(per_quarter) + broadcast(rounder);
   const V<double> n = shifted - broadcast(rounder);

@@ -19,7 +19,8 @@ constexpr int most_vectors = 4, sums = 16;
 constexpr int most_vectors = 2, sums = 8;
 #endif
 
-// The vectors of queries [begin, end) that key block `key` meets.
+// The vectors of queries [begin, end) that the block of keys from first_key on meets. There is at least one, since the
+// diagonal tile's last query sees its last key.
 struct VectorRange {
   int64_t begin, end;
 };
@@ -321,12 +322,6 @@ void backward_scores(const QueryTile<T>& query, const QueryTileBackward<T>& back
     const int64_t rows = key.keys - first_key < block ? key.keys - first_key : block;
     const VectorRange range = vectors_of(query, key, first_key);
     const int64_t begin = range.begin * lanes<T>, end = range.end * lanes<T>;
-    if (begin >= end) {
-      for (int64_t j = first_key; j < first_key + rows; ++j) {
-        for (int64_t i = 0; i < tile; ++i) backward.dscores[j * score_row + i] = 0;
-      }
-      continue;
-    }
     gemm<T>(rows, end - begin, query.depth, key.v + first_key * key.v_row, key.v_row, 1, backward.dout + begin, tile,
             backward.dscores + first_key * score_row + begin, score_row, false);
     for (int64_t j = first_key; j < first_key + rows; ++j) {
@@ -357,7 +352,6 @@ void backward_products(const QueryTile<T>& query, const QueryTileBackward<T>& ba
     const int64_t rows = key.keys - first_key < block ? key.keys - first_key : block;
     const VectorRange range = vectors_of(query, key, first_key);
     const int64_t begin = range.begin * lanes<T>, end = range.end * lanes<T>;
-    if (begin >= end) continue;
     const int64_t i = begin > query.first ? begin : query.first;
     gemm<T>(rows, query.depth, query.last - i, backward.dscores + first_key * score_row + i, score_row, 1,
             backward.q_rows + i * backward.q_row, backward.q_row, dk + first_key * query.depth, query.depth, add);
@@ -371,7 +365,7 @@ void backward_products(const QueryTile<T>& query, const QueryTileBackward<T>& ba
 template <class T>
 void lag_gradient(const T* dscores, const KeyTile<T>& key, double* lag_sums) {
   static_assert(lanes<T> <= score_row - tile);
-  for (int64_t lag = key.diagonal ? -lanes<T> : -tile; lag < tile; lag += lanes<T>) {
+  for (int64_t lag = key.diagonal ? 0 : -tile; lag < tile; lag += lanes<T>) {
     // rows j with some of j + lag .. j + lag + lanes - 1 in [0, 64)
     const int64_t first = -lag - lanes<T> + 1 > 0 ? -lag - lanes<T> + 1 : 0;
     const int64_t last = tile - lag < key.keys ? tile - lag : key.keys;

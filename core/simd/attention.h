@@ -22,7 +22,7 @@ constexpr int64_t attention_scores = 16 + attention_tile * attention_score_row; 
 template <class T>
 struct KeyTile {
   int64_t keys;   // 1 to 64
-  bool diagonal;  // lane i sees keys 0..i only
+  bool diagonal;  // lane i sees keys 0..i only; the last lane in use is key keys - 1
   const T* k;     // [keys, D], rows k_row apart
   int64_t k_row;
   const T* v;

@@ -1,4 +1,4 @@
-// Products by register tiles: panels of columns, blocks of depth that stay in the first-level cache, tiles of rows.
+// Products by register tiles: panels of columns, blocks of depth that stay in cache, tiles of rows.
 #include "core/simd/gemm.h"
 
 #include "core/simd/gemm_micro.h"
@@ -227,8 +227,8 @@ void sum_rows(int64_t rows, int64_t columns, const T* __restrict x, int64_t x_ro
 }
 
 template <class T>
-constexpr GemmTable<T> table = {panel_width<T>, sums,         product<T>, product_transposed<T>,
-                                pack<T>,        copy_rows<T>, add<T>,     sum_rows<T>};
+constexpr GemmTable<T> table = {panel_width<T>, product<T>, product_transposed<T>, pack<T>, copy_rows<T>,
+                                add<T>,         sum_rows<T>};
 
 }  // namespace
 

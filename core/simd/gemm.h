@@ -23,7 +23,6 @@ struct Product {
 template <class T>
 struct GemmTable {
   int64_t panel_columns;  // B is walked, and packed, in panels of this many columns
-  int64_t row_tile;       // chunks of rows should be multiples of this
   void (*product)(const Product<T>& product);
   // The same for a B whose columns are contiguous, b_column apart (b_row and b_panel are not read): transposed piece by
   // piece in the first-level cache. For few rows, where packing all of B would not be paid back.

@@ -45,6 +45,21 @@ TEST_F(TapeTest, BorrowedGradientIsNotOverwrittenByALaterContribution) {
   EXPECT_EQ(both.gradient().item(), 1);
 }
 
+// The gradient of a transposed view comes with its strides exchanged; who reads rows must not see that.
+TEST_F(TapeTest, GradientsReachAnOperationWithContiguousRows) {
+  const Variable x = leaf({2, 3}, {1, 2, 3, 4, 5, 6});
+  static int64_t step;  // a closure on the tape holds nothing that needs destroying
+  step = 0;
+  const Variable y = tape.record("rows", {x}, x.value(), [x](const Tensor& dy) {
+    step = dy.stride(1);
+    x.accumulate(dy);
+  });
+  const Tensor weights = from_values(arena, {3, 2}, std::vector<double>{1, 2, 3, 4, 5, 6}, DType::f64);
+  tape.backward(sum(multiply(transpose(y, 0, 1), tape.constant(weights))));
+  EXPECT_EQ(step, 1);
+  EXPECT_EQ(values(x.gradient()), (std::vector<double>{1, 3, 5, 2, 4, 6}));
+}
+
 TEST_F(TapeTest, ParameterAccumulatesOverBackwardsUntilItIsTakenUp) {
   Parameter w{"w", from_values(arena, {1}, std::vector<double>{2}, DType::f64), zeros(arena, {1}, DType::f64), false,
               false};

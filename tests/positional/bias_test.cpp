@@ -6,6 +6,7 @@
 #include "autograd/elementwise.h"
 #include "autograd/gradient_check.h"
 #include "autograd/reductions.h"
+#include "autograd/shaping.h"
 #include "positional/alibi.h"
 #include "positional/functions.h"
 #include "positional/pj_bias.h"
@@ -107,6 +108,30 @@ TEST(PjBias, GradientsInF32AgreeWithF64) {
         }
       }
     }
+  }
+}
+
+// What the bias is read by may hand back a gradient with its dimensions exchanged.
+TEST(PjBias, GradientThroughATransposeIsTheSame) {
+  PositionSettings settings;
+  settings.heads = 3;
+  settings.head_dim = 4;
+  for (const char* spec : {"pj-bias(frequencies=2)", "affine", "buckets"}) {
+    PositionStand stand(spec, settings);
+    const auto gradient = [&](bool transposed) {
+      Tape tape;
+      const PositionCall call{&tape, {}, {}, 1, 7, 0, 7, false, nullptr};
+      const Tensor weights = tape.empty({3, 7}, DType::f64);
+      for (int64_t i = 0; i < weights.elements(); ++i) weights.set_flat(i, std::sin(static_cast<double>(i + 1)));
+      const Variable bias = stand.position().lag_bias(call, 7, nullptr), w = tape.constant(weights);
+      for (Parameter* parameter : stand.position().parameters()) parameter->has_gradient = false;
+      tape.backward(sum(transposed ? multiply(transpose(bias, 0, 1), transpose(w, 0, 1)) : multiply(bias, w)));
+      std::vector<double> all;
+      for (Parameter* parameter : stand.position().parameters())
+        for (int64_t i = 0; i < parameter->gradient.elements(); ++i) all.push_back(parameter->gradient.flat(i));
+      return all;
+    };
+    EXPECT_EQ(gradient(false), gradient(true)) << spec;
   }
 }
 
