@@ -44,7 +44,9 @@ class Faults : public testing::Test {
   }
   std::string undisturbed() const {
     const std::string run = folder_.path("undisturbed");
-    if (!fs::exists(run)) EXPECT_EQ(sextant(options(run)).status, 0);
+    if (!fs::exists(run)) {
+      EXPECT_EQ(sextant(options(run)).status, 0);
+    }
     return run;
   }
   void expect_ends_as_undisturbed(const std::string& run) const {
