@@ -69,6 +69,7 @@ TEST_F(BlasDeathTest, TheUsersVariablesAreRespected) {
 
 // All forms of both operands, with what BLAS cannot express (every second column) falling to our own kernels.
 TEST(Blas, ProductsAgreeWithPlainLoops) {
+  // OpenBLAS is optional at run time: without it there is nothing to compare. The test scripts install it.
   if (!blas::choice().available) GTEST_SKIP() << blas::choice().reason;
   const ScopedProducts scoped(blas::Products::blas);
   Arena arena;
@@ -122,6 +123,7 @@ TEST(Blas, ProductsAgreeWithPlainLoops) {
 }
 
 TEST(Blas, LinearWithBiasAndItsWeightGradientAgreeWithOurOwn) {
+  // OpenBLAS is optional at run time: without it there is nothing to compare. The test scripts install it.
   if (!blas::choice().available) GTEST_SKIP() << blas::choice().reason;
   Arena arena;
   std::mt19937_64 engine(4);

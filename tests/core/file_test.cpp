@@ -172,6 +172,7 @@ TEST_F(FileTest, RefusesPathsThatCannotBeFiles) {
 TEST_F(FileTest, NeverReplacesADevice) {
   write_atomically("/dev/null", "gone");
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  // A device of Linux that some containers leave out; the rest of the test has been checked by then.
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   expect_error(Status::environment, {"/dev/full", "No space left"}, [] { write_atomically("/dev/full", "x"); });
   EXPECT_TRUE(fs::is_character_file("/dev/full"));
@@ -179,6 +180,8 @@ TEST_F(FileTest, NeverReplacesADevice) {
 
 TEST_F(FileTest, LeavesNothingOnAFullDisk) {
   fs::create_directory(in("small"));
+  // Only root, and not in every container, may mount the small disk that this fills; there is no other full disk to be
+  // had.
   if (mount("none", in("small").c_str(), "tmpfs", 0, "size=64k") != 0)
     GTEST_SKIP() << "needs the right to mount a small disk";
   write_atomically(in("small/x"), "old");
@@ -215,6 +218,7 @@ TEST_F(FileTest, NamesAFolderThatMayNotBeWritten) {
   int result = 0;
   ASSERT_EQ(waitpid(child, &result, 0), child);
   ASSERT_TRUE(WIFEXITED(result));
+  // Root in a container without the right to change users: nothing there is forbidden to it, so nothing can be refused.
   if (WEXITSTATUS(result) == 77) GTEST_SKIP() << "root that cannot become another user";
   EXPECT_EQ(WEXITSTATUS(result), 0);
 }

@@ -27,6 +27,8 @@ class FetchTest : public DataTest {
  protected:
   void SetUp() override {
     DataTest::SetUp();
+    // curl is what fetches, python3 the server it fetches from; neither is needed to build. The test scripts install
+    // both.
     if (!has_program("curl") || !has_program("python3")) GTEST_SKIP() << "needs curl and python3";
     int to_server[2], from_server[2];
     ASSERT_EQ(pipe2(to_server, O_CLOEXEC), 0);
@@ -190,6 +192,7 @@ class ArchiveTest : public DataTest {
  protected:
   void SetUp() override {
     DataTest::SetUp();
+    // python3 makes the archives, so that they are not our own writing. The test scripts install it.
     if (!has_program("python3")) GTEST_SKIP() << "needs python3";
   }
   void python(const std::string& code) const { ASSERT_EQ(run_program({"python3", "-c", code}).status, 0); }
