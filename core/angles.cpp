@@ -88,6 +88,10 @@ void phasors_of(const Tensor& angles, const Tensor& phasors) {
 void turn_gradient(std::span<const Turned> turned, double sign, const Sink& dangles) {
   const Tensor& sum = dangles.tensor;
   const int64_t length = sum.size(1), heads = sum.size(2), pairs = sum.size(3);
+  for (const Turned& one : turned) {
+    require_contiguous_rows(one.y, "turn_gradient: y");
+    require_contiguous_rows(one.dy, "turn_gradient: dy");
+  }
   parallel_ranges(sum.size(0) * length, tokens_a_chunk, [&](int64_t begin, int64_t end) {
     double* to = sum.data<double>();
     if (!dangles.accumulate) std::fill(to + begin * heads * pairs, to + end * heads * pairs, 0.0);

@@ -109,6 +109,11 @@ void accumulate_reflections(const Tensor& w, const Tensor& before, int64_t first
 void reflect(const Tensor& w, const Tensor& anchors, std::span<const Reflected> features, bool back, Arena& scratch) {
   const Sizes sizes(w.shape());
   assert(features.size() <= most_features);
+  require_contiguous_rows(w, "reflect: w");
+  for (const Reflected& one : features) {
+    require_contiguous_rows(one.x, "reflect");
+    require_contiguous_rows(one.y.tensor, "reflect: the result");
+  }
   const Arena::Mark mark = scratch.mark();
   const Pieces pieces(scratch, sizes.square() + 6 * sizes.stride());
   dispatch(w.dtype(), [&](auto type) {
@@ -142,6 +147,13 @@ void reflect_backward(const Tensor& w, const Tensor& anchors, std::span<const Re
                       const Sink& dw, Arena& scratch) {
   const Sizes sizes(w.shape());
   assert(features.size() <= most_features);
+  require_contiguous_rows(w, "reflect_backward: w");
+  if (dw.tensor.defined()) require_contiguous_rows(dw.tensor, "reflect_backward: the gradient of w");
+  for (const ReflectedGradient& one : features) {
+    require_contiguous_rows(one.x, "reflect_backward");
+    require_contiguous_rows(one.dy, "reflect_backward: dy");
+    if (one.dx.tensor.defined()) require_contiguous_rows(one.dx.tensor, "reflect_backward: dx");
+  }
   const Arena::Mark mark = scratch.mark();
   const Pieces pieces(scratch, 2 * sizes.square() + 6 * sizes.stride());
   dispatch(w.dtype(), [&](auto type) {

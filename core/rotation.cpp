@@ -41,9 +41,10 @@ void rotate_token(const Rotation& rotation, const Tensor& phasors, int64_t b, in
 void rotate(std::span<const Rotation> rotations, const Tensor& phasors, Pairing pairing, bool backwards) {
   if (rotations.empty()) return;
   const Shape& shape = rotations.front().x.shape();
-  for ([[maybe_unused]] const Rotation& rotation : rotations) {
+  for (const Rotation& rotation : rotations) {
     assert(rotation.x.shape() == shape && rotation.y.tensor.shape() == shape && shape[3] % 2 == 0);
-    assert(rotation.x.stride(3) == 1 && rotation.y.tensor.stride(3) == 1);
+    require_contiguous_rows(rotation.x, "rotate");
+    require_contiguous_rows(rotation.y.tensor, "rotate: the result");
   }
   const int64_t batch = shape[0], length = shape[1];
   dispatch(phasors.dtype(), [&](auto type) {
@@ -137,10 +138,12 @@ void apply_chains(std::span<const ChainAction> actions, const ChainLayout& layou
   const Tensor& first = actions.front().x;
   const int64_t batch = first.rank() == 2 ? 1 : first.size(0),
                 length = first.rank() == 2 ? first.size(0) : first.size(1);
-  for ([[maybe_unused]] const ChainAction& action : actions) {
+  for (const ChainAction& action : actions) {
     assert(action.x.shape() == first.shape() && action.y.tensor.shape() == first.shape() &&
            first.size(-1) == layout.dim);
-    assert(action.x.stride(-1) == 1 && action.y.tensor.stride(-1) == 1 && action.weights.size(1) == layout.columns());
+    assert(action.weights.size(1) == layout.columns());
+    require_contiguous_rows(action.x, "apply_chains");
+    require_contiguous_rows(action.y.tensor, "apply_chains: the result");
   }
   dispatch(first.dtype(), [&](auto type) {
     using T = decltype(type);

@@ -227,6 +227,11 @@ double sum_of_squares(const Tensor& x) {
   });
 }
 
+void require_contiguous_rows(const Tensor& x, const char* what) {
+  require(x.rank() == 0 || x.size(-1) <= 1 || x.stride(-1) == 1,
+          "{}: the last dimension must be contiguous, its stride is {}", what, x.rank() == 0 ? 1 : x.stride(-1));
+}
+
 void require_shape(const Tensor& x, const Shape& shape, const char* what) {
   require(x.shape() == shape, "{} has shape {}, must have {}", what, x.shape(), shape);
 }

@@ -91,6 +91,8 @@ double sum_of_squares(const Tensor& x);  // in double, in a fixed order
 
 // Throws Error unless x has the given shape; `what` names x for the message.
 void require_shape(const Tensor& x, const Shape& shape, const char* what);
+// Throws Error, naming `what` and the stride, unless the numbers of each row (the last dimension) lie side by side.
+void require_contiguous_rows(const Tensor& x, const char* what);
 
 // Calls f with a float or a double, so that one generic lambda serves both: dispatch(d, [&](auto type) { using T =
 // decltype(type); ... })

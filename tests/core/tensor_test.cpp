@@ -9,7 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "core/angles.h"
 #include "core/error.h"
+#include "core/reflections.h"
+#include "core/rotation.h"
 
 namespace sextant {
 namespace {
@@ -189,6 +192,68 @@ TEST(TensorTest, ErrorsNameBothShapes) {
   expect_error([&] { x.copy_from(zeros(arena, {2, 3})); }, {"[2, 3]", "[2, 3, 4]"});
   expect_error([&] { from_values(arena, {2, 2}, std::vector<double>{1, 2, 3}); }, {"3 values", "[2, 2]"});
   expect_error([&] { require_shape(x, {2, 3}, "the logits"); }, {"the logits", "[2, 3, 4]", "[2, 3]"});
+}
+
+TEST(TensorTest, RowsWithGapsAreRefusedWithTheirStride) {
+  Arena arena;
+  const Tensor x = numbered(arena, 2, 3, 4);
+  EXPECT_NO_THROW(require_contiguous_rows(x, "x"));
+  EXPECT_NO_THROW(require_contiguous_rows(x.transpose(0, 1), "x"));
+  EXPECT_NO_THROW(require_contiguous_rows(x.slice(2, 1, 2), "x"));
+  EXPECT_NO_THROW(require_contiguous_rows(x.transpose(0, 2).slice(2, 0, 1), "x")) << "a row of one number has no gap";
+  EXPECT_NO_THROW(require_contiguous_rows(full(arena, {}, 3), "x"));
+  expect_error([&] { require_contiguous_rows(x.transpose(0, 2), "the keys"); }, {"the keys", "12"});
+}
+
+// These read rows by address: taken for dense, a transposed view would give other numbers without a word.
+TEST(TensorTest, KernelsThatReadWholeRowsRefuseRowsWithGaps) {
+  Arena arena;
+  const auto features = [&](DType dtype = DType::f32) { return full(arena, {2, 4, 4, 4}, 0.5, dtype); };
+  const Tensor dense = features(), gaps = features().transpose(1, 3), phasors = full(arena, {4, 4}, 1);
+  const auto rotated = [&](const Tensor& x, const Tensor& y) {
+    const kernels::Rotation rotation{x, {y}};
+    kernels::rotate({&rotation, 1}, phasors, Pairing::interleaved, false);
+  };
+  EXPECT_NO_THROW(rotated(dense, dense));
+  expect_error([&] { rotated(gaps, dense); }, {"rotate", "16"});
+  expect_error([&] { rotated(dense, gaps); }, {"rotate", "result", "16"});
+
+  const ChainLayout layout({2}, false);
+  const auto chained = [&](const Tensor& x, const Tensor& y) {
+    const kernels::ChainAction action{.x = x, .y = {y}, .phasors = phasors, .weights = full(arena, {4, 2}, 1)};
+    kernels::apply_chains({&action, 1}, layout);
+  };
+  EXPECT_NO_THROW(chained(dense, dense));
+  expect_error([&] { chained(gaps, dense); }, {"apply_chains", "16"});
+  expect_error([&] { chained(dense, gaps); }, {"apply_chains", "result", "16"});
+
+  const auto turned = [&](const Tensor& y, const Tensor& dy) {
+    const kernels::Turned one{y, dy};
+    kernels::turn_gradient({&one, 1}, 1.0, {full(arena, {2, 4, 4, 2}, 0, DType::f64)});
+  };
+  EXPECT_NO_THROW(turned(dense, dense));
+  expect_error([&] { turned(gaps, dense); }, {"turn_gradient", "16"});
+  expect_error([&] { turned(dense, gaps); }, {"turn_gradient", "dy", "16"});
+
+  const Tensor anchors = full(arena, kernels::reflection_anchors_shape(dense.shape()), 0, DType::f64);
+  kernels::accumulate_reflections(dense, {}, 0, anchors, arena);
+  const auto reflected = [&](const Tensor& w, const Tensor& x, const Tensor& y) {
+    const kernels::Reflected one{x, {y}};
+    kernels::reflect(w, anchors, {&one, 1}, false, arena);
+  };
+  EXPECT_NO_THROW(reflected(dense, dense, dense));
+  expect_error([&] { reflected(gaps, dense, dense); }, {"reflect", "w", "16"});
+  expect_error([&] { reflected(dense, gaps, dense); }, {"reflect", "16"});
+  expect_error([&] { reflected(dense, dense, gaps); }, {"reflect", "result", "16"});
+  const auto backward = [&](const Tensor& x, const Tensor& dy, const Tensor& dx, const Tensor& dw) {
+    const kernels::ReflectedGradient one{x, dy, {dx}};
+    kernels::reflect_backward(dense, anchors, {&one, 1}, false, {dw}, arena);
+  };
+  EXPECT_NO_THROW(backward(dense, dense, features(), features()));
+  expect_error([&] { backward(gaps, dense, dense, dense); }, {"reflect_backward", "16"});
+  expect_error([&] { backward(dense, gaps, dense, dense); }, {"reflect_backward", "dy", "16"});
+  expect_error([&] { backward(dense, dense, gaps, dense); }, {"reflect_backward", "dx", "16"});
+  expect_error([&] { backward(dense, dense, dense, gaps); }, {"reflect_backward", "gradient of w", "16"});
 }
 
 TEST(TensorTest, WrapLooksOntoOthersMemory) {
