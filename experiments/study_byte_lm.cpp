@@ -128,22 +128,16 @@ Finding exact_transforms_degrade(const Results& results, int64_t context, int64_
 }
 
 Outcome outcome(const Plan& plan, const Results& results) {
-  Outcome made;
-  made.notes = corpora_of(plan).notes;
-  const std::vector<int64_t> lengths = lengths_of(results);
-  if (!lengths.empty()) {
-    made.findings = {affine_dominates(results, "mass", "mass"),
-                     affine_dominates(results, "centred_energy", "energy without its mean"),
-                     affine_is_needed(results),
-                     kernels_fall(results, sector_context(plan)),
-                     high_orders_are_small(results),
-                     ntk_with_affine_is_best(results, lengths.back()),
-                     exact_transforms_degrade(results, sector_context(plan), lengths.back())};
-    if (plan.scale == Scale::smoke)
-      for (Finding& finding : made.findings) finding.agrees.reset();  // thirty steps are no evidence
-  }
-  add_sector_sections(made, results, sector_context(plan));
-  return made;
+  return sector_outcome(plan, results, corpora_of(plan), [&](int64_t longest) -> std::vector<Finding> {
+    const int64_t context = sector_context(plan);
+    return {affine_dominates(results, "mass", "mass"),
+            affine_dominates(results, "centred_energy", "energy without its mean"),
+            affine_is_needed(results),
+            kernels_fall(results, context),
+            high_orders_are_small(results),
+            ntk_with_affine_is_best(results, longest),
+            exact_transforms_degrade(results, context, longest)};
+  });
 }
 
 const RegisterStudy registered(

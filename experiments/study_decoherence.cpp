@@ -161,11 +161,7 @@ void add_curve(Plot& plot, const json& routes, const std::vector<double>& values
 Section trained_curves(const Results& results, const char* what, const char* name, const char* title,
                        const char* text) {
   Section section{.name = name, .title = title, .text = text};
-  Plot plot{.title = title,
-            .x_label = "route length n (tokens)",
-            .y_label = "mean normalised score",
-            .series = {},
-            .log_x = true};
+  Plot plot = score_plot(title);
   int look = 0;
   for (const std::string& variant : trained_variants()) {
     const json* routes = first_routes(results, variant);
@@ -186,11 +182,7 @@ Section layers_of(const Results& results, const std::string& variant) {
   section.text =
       "Marks: the probe's mean score, mean over the heads of a layer; lines: the bound (1 - gap)^n by the gap of each "
       "head, which its slowest pair decides.";
-  Plot plot{.title = title,
-            .x_label = "route length n (tokens)",
-            .y_label = "mean normalised score",
-            .series = {},
-            .log_x = true};
+  Plot plot = score_plot(title);
   const json& routes = *first_routes(results, variant);
   for (size_t layer = 0; layer < routes.at("layers").size(); ++layer)
     for (const char* what : {"probe", "bound"})
@@ -206,35 +198,17 @@ Section trained_window_plot(const Results& results) {
   section.text =
       "Window of the transport itself (one probe vector at all positions; first seed), over the first tokens of the "
       "held-out text; lines: that of independent steps with the same mean rotation of each pair, by the longest text.";
-  Plot plot{.title = "Mixing window of trained models",
-            .x_label = "context length (tokens)",
-            .y_label = "mixing window (tokens)",
-            .series = {},
-            .log_x = true,
-            .log_y = true};
+  Plot plot = window_plot("Mixing window of trained models");
   int look = 0;
   for (const std::string& variant : trained_variants()) {
     const json* routes = first_routes(results, variant);
     if (routes == nullptr) continue;
-    Series measured{.label = variant, .x = {}, .y = {}, .points = true, .look = look},
-        predicted{.label = variant + ", predicted", .x = {}, .y = {}, .in_legend = false, .look = look};
-    ++look;
-    const std::vector<int64_t> windows = windows_of(*routes, "probe");
     const std::vector<double> curve = over_layers(*routes, "predicted");
     const int64_t line = curve.empty() ? -1 : mixing_window_of(routes->at("lengths"), curve);
-    for (size_t c = 0; c < windows.size(); ++c) {
-      const double context = routes->at("contexts")[c].at("context");
-      if (windows[c] >= 0) {
-        measured.x.push_back(context);
-        measured.y.push_back(static_cast<double>(windows[c]));
-      }
-      if (line >= 0) {
-        predicted.x.push_back(context);
-        predicted.y.push_back(static_cast<double>(line));
-      }
-    }
-    if (!measured.x.empty()) plot.series.push_back(measured);
-    if (!predicted.x.empty()) plot.series.push_back(predicted);
+    std::vector<double> contexts;
+    for (const json& context : routes->at("contexts")) contexts.push_back(context.at("context"));
+    add_windows(plot, variant, contexts, windows_of(*routes, "probe"), line < 0 ? INFINITY : static_cast<double>(line),
+                look++);
   }
   section.plot = plot;
   return section;

@@ -81,17 +81,9 @@ Finding high_orders_are_needed(const Results& results) {
 }
 
 Outcome outcome(const Plan& plan, const Results& results) {
-  Outcome made;
-  made.notes = corpora_of(plan).notes;
-  const std::vector<int64_t> lengths = lengths_of(results);
-  if (!lengths.empty()) {
-    made.findings = {light_cone_is_strong(results, lengths.back()), high_orders_have_mass(results),
-                     high_orders_are_needed(results)};
-    if (plan.scale == Scale::smoke)
-      for (Finding& finding : made.findings) finding.agrees.reset();  // thirty steps are no evidence
-  }
-  add_sector_sections(made, results, sector_context(plan));
-  return made;
+  return sector_outcome(plan, results, corpora_of(plan), [&](int64_t longest) -> std::vector<Finding> {
+    return {light_cone_is_strong(results, longest), high_orders_have_mass(results), high_orders_are_needed(results)};
+  });
 }
 
 const RegisterStudy registered(

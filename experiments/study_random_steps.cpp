@@ -188,11 +188,7 @@ Section curves(const Results& results) {
   section.text =
       "The same vector as query and key at every position, longest context; marks: measured, lines: (1 - gap)^n with "
       "the gap in closed form. rope's angles are the same at every step: no gap, no decay that would not come back.";
-  Plot plot{.title = "Decoherence of random steps",
-            .x_label = "route length n (tokens)",
-            .y_label = "mean normalised score",
-            .series = {},
-            .log_x = true};
+  Plot plot = score_plot("Decoherence of random steps");
   int look = 0;
   for (const Steps& kind : kinds()) {
     const json* result = result_of(results, kind);
@@ -225,37 +221,24 @@ Section windows(const Results& results) {
       "Route lengths go by steps of 9 %. A dash: no such route within half the context.";
   section.table =
       Table{{"steps", "dimension", "gap, measured", "gap, closed form", "context", "window", "predicted"}, {}};
-  Plot plot{.title = "Mixing window of random steps",
-            .x_label = "context length (tokens)",
-            .y_label = "mixing window (tokens)",
-            .series = {},
-            .log_x = true,
-            .log_y = true};
+  Plot plot = window_plot("Mixing window of random steps");
   int look = 0;
   for (const Steps& kind : kinds()) {
     const json* result = result_of(results, kind);
     if (result == nullptr) continue;
     const double predicted = predicted_window(kind.gap(result->at("dim")));
-    Series measured{.label = kind.label, .x = {}, .y = {}, .points = true, .look = look},
-        line{.label = std::string(kind.label) + ", predicted", .x = {}, .y = {}, .in_legend = false, .look = look};
-    ++look;
+    std::vector<double> contexts;
+    std::vector<int64_t> found;
     for (const json& context : result->at("contexts")) {
       const int64_t window = window_at(*result, context);
       section.table->rows.push_back({kind.label, result->at("dim").dump(), number_text(result->at("gap")),
                                      number_text(result->at("closed_form")), context.at("context").dump(),
                                      window < 0 ? "-" : fmt::format("{}", window),
                                      std::isfinite(predicted) ? number_text(predicted, 3) : "none"});
-      if (window >= 0 && std::isfinite(predicted)) {
-        measured.x.push_back(context.at("context"));
-        measured.y.push_back(static_cast<double>(window));
-      }
-      if (std::isfinite(predicted)) {
-        line.x.push_back(context.at("context"));
-        line.y.push_back(std::max(predicted, 1.0));
-      }
+      contexts.push_back(context.at("context"));
+      found.push_back(std::isfinite(predicted) ? window : -1);
     }
-    if (!measured.x.empty()) plot.series.push_back(measured);
-    if (!line.x.empty()) plot.series.push_back(line);
+    add_windows(plot, kind.label, contexts, found, predicted, look++);
   }
   section.plot = plot;
   return section;
@@ -291,6 +274,41 @@ int64_t mixing_window_of(const json& lengths, const json& mean) {
 double predicted_window(double gap) {
   if (gap <= 0) return std::numeric_limits<double>::infinity();
   return gap >= 1 ? 1.0 : std::max(1.0, std::log(mixed) / std::log1p(-gap));
+}
+
+Plot score_plot(const std::string& title) {
+  return {.title = title,
+          .x_label = "route length n (tokens)",
+          .y_label = "mean normalised score",
+          .series = {},
+          .log_x = true};
+}
+
+Plot window_plot(const std::string& title) {
+  return {.title = title,
+          .x_label = "context length (tokens)",
+          .y_label = "mixing window (tokens)",
+          .series = {},
+          .log_x = true,
+          .log_y = true};
+}
+
+void add_windows(Plot& plot, const std::string& label, const std::vector<double>& contexts,
+                 const std::vector<int64_t>& windows, double predicted, int look) {
+  Series measured{.label = label, .x = {}, .y = {}, .points = true, .look = look},
+      line{.label = label + ", predicted", .x = {}, .y = {}, .in_legend = false, .look = look};
+  for (size_t c = 0; c < contexts.size(); ++c) {
+    if (windows[c] >= 0) {
+      measured.x.push_back(contexts[c]);
+      measured.y.push_back(static_cast<double>(windows[c]));
+    }
+    if (std::isfinite(predicted)) {
+      line.x.push_back(contexts[c]);
+      line.y.push_back(std::max(predicted, 1.0));  // the axis is logarithmic
+    }
+  }
+  if (!measured.x.empty()) plot.series.push_back(measured);
+  if (!line.x.empty()) plot.series.push_back(line);
 }
 
 void add_random_step_sections(Outcome& made, const Results& results) {

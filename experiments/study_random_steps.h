@@ -17,6 +17,13 @@ int64_t mixing_window_of(const nlohmann::json& lengths, const nlohmann::json& me
 // Where (1 - gap)^n comes down to `mixed`; infinite without a gap.
 double predicted_window(double gap);
 
+// Plots that random and trained steps share, and one curve of the second: marks where there is a window (>= 0), a line
+// at the prediction where it is finite.
+Plot score_plot(const std::string& title);
+Plot window_plot(const std::string& title);
+void add_windows(Plot& plot, const std::string& label, const std::vector<double>& contexts,
+                 const std::vector<int64_t>& windows, double predicted, int look);
+
 void add_random_step_sections(Outcome& made, const Results& results);
 
 }  // namespace sextant::study

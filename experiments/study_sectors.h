@@ -62,7 +62,9 @@ Needed most_needed(const Results& results, const std::string& prefix);
 
 // ---- parts of the page ----------------------------------------------------------------------------------------------
 
-void add_sector_sections(Outcome& outcome, const Results& results, int64_t context);
+// The whole outcome of such a study; `findings` is asked for them once there are results, with the longest length.
+Outcome sector_outcome(const Plan& plan, const Results& results, const StudyCorpora& corpora,
+                       const std::function<std::vector<Finding>(int64_t longest)>& findings);
 
 // The training length at a scale.
 int64_t sector_context(const Plan& plan);

@@ -227,9 +227,7 @@ std::string account(const Results& results) {
                      duration_text(seconds), diverged > 0 ? fmt::format("; {} diverged", diverged) : "");
 }
 
-}  // namespace
-
-void add_sector_sections(Outcome& outcome, const Results& results, int64_t context) {
+void add_sections(Outcome& outcome, const Results& results, int64_t context) {
   const std::vector<std::string> corpora = corpora_in(results);
   outcome.notes.push_back(account(results));
   for (const std::string& corpus : corpora) {
@@ -246,6 +244,21 @@ void add_sector_sections(Outcome& outcome, const Results& results, int64_t conte
       if (!results_of(results, fmt::format("{}/{}", variant, corpus)).empty())
         outcome.sections.push_back(kernel_shapes(results, corpus, variant, context));
   }
+}
+
+}  // namespace
+
+Outcome sector_outcome(const Plan& plan, const Results& results, const StudyCorpora& corpora,
+                       const std::function<std::vector<Finding>(int64_t longest)>& findings) {
+  Outcome made;
+  made.notes = corpora.notes;
+  if (const std::vector<int64_t> lengths = lengths_of(results); !lengths.empty()) {
+    made.findings = findings(lengths.back());
+    if (plan.scale == Scale::smoke)
+      for (Finding& finding : made.findings) finding.agrees.reset();  // thirty steps are no evidence
+  }
+  add_sections(made, results, sector_context(plan));
+  return made;
 }
 
 }  // namespace sextant::study
