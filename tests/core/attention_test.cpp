@@ -295,6 +295,44 @@ TEST(Attention, SameBitsForAnyNumberOfThreads) {
   set_threads(before);
 }
 
+// The backward shares few (batch, head) out by parts, many whole: a sequence alone must not notice.
+TEST(Attention, ASequencesBitsDoNotDependOnTheBatch) {
+  for (const int64_t heads : {1, 3, 4}) {
+    const auto problem = [&](int64_t batch) {
+      return Problem({.batch = batch,
+                      .queries = 333,
+                      .keys = 333,
+                      .heads = heads,
+                      .depth = 16,
+                      .bias = true,
+                      .gate = true,
+                      .dtype = DType::f32});
+    };
+    Problem many = problem(8);
+    many.forward();
+    many.backward();
+    for (const int64_t sequence : {0, 7}) {
+      Problem alone = problem(1);
+      for (const auto& [to, from] : {std::pair{alone.inputs.q, many.inputs.q},
+                                     {alone.inputs.k, many.inputs.k},
+                                     {alone.inputs.v, many.inputs.v},
+                                     {alone.inputs.gate, many.inputs.gate},
+                                     {alone.dout, many.dout}})
+        to.copy_from(from.slice(0, sequence, 1));
+      alone.inputs.bias = many.inputs.bias;
+      alone.forward();
+      alone.backward();
+      for (const auto& [one, of_many] : {std::pair{alone.out, many.out},
+                                         {alone.lse, many.lse},
+                                         {alone.dq, many.dq},
+                                         {alone.dk, many.dk},
+                                         {alone.dv, many.dv},
+                                         {alone.dgate, many.dgate}})
+        EXPECT_TRUE(same_bits(one, of_many.slice(0, sequence, 1))) << heads << " heads, sequence " << sequence;
+    }
+  }
+}
+
 // A query alone, or the last few, with a cache of keys, against the pass over everything.
 TEST(Attention, AQuerysBitsDoNotDependOnItsCompany) {
   const OneThread one_thread;
