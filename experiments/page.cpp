@@ -19,13 +19,17 @@ body { margin: 0 auto; padding: 1rem; max-width: 52rem; font: 16px/1.5 system-ui
 h1 { font-size: 1.5rem; line-height: 1.2; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--line); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; white-space: nowrap; }
-.words td { white-space: normal; overflow-wrap: anywhere; } .words td:first-child { min-width: 8rem; }
+.words td { white-space: normal; } .words td:first-child { min-width: 8rem; }
 td.number, th.number { text-align: right; }
-figure { margin: 1rem 0; } svg { width: 100%; height: auto; background: #fff; border-radius: .3rem; }
+figure { margin: 1rem 0; } svg { width: 100%; min-width: 34rem; height: auto; background: #fff; border-radius: .3rem; }
 figcaption, .note { color: var(--soft); font-size: .85rem; }
 pre { background: var(--code); padding: .7rem; overflow-x: auto; font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere; border-radius: .3rem; }
+/* On a phone a row of words is a card, each cell under the head of its column; plots keep a size at which they can be read. */
+@media screen and (max-width: 42rem) { .words thead { display: none; } .words tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--line); }
+ .words td { display: block; border: 0; padding: .15rem 0; overflow-wrap: anywhere; } .words td:empty { display: none; }
+ .words td[data-label]::before { content: attr(data-label) ": "; color: var(--soft); } .words td:first-child { font-weight: 600; } }
 @media print { :root { --back: #fff; --text: #000; --soft: #444; --line: #bbb; --code: #f5f5f5; } body { max-width: none; padding: 0; font-size: 11pt; }
- figure, table, pre { break-inside: avoid; } h2 { break-after: avoid; } .scroll { overflow: visible; } table { font-size: 8.5pt; } }
+ figure, table, pre { break-inside: avoid; } h2 { break-after: avoid; } .scroll { overflow: visible; } svg { min-width: 0; } table { font-size: 8.5pt; } }
 )";
 
 bool reads_as_number(const std::string& text) {
@@ -108,7 +112,10 @@ void Page::table(const Table& table, const std::string& csv_name) {
     body_ += "<tr>";
     for (size_t i = 0; i < table.rows[row].size(); ++i) {
       const std::string &cell = table.rows[row][i], text = html_escaped(cell);
-      body_ += fmt::format("<td{}>{}</td>", cell_class(table, cell),
+      const std::string& head = i < table.header.size() ? table.header[i] : std::string();
+      const std::string label =
+          table.words && !head.empty() ? fmt::format(" data-label=\"{}\"", html_escaped(head)) : "";
+      body_ += fmt::format("<td{}{}>{}</td>", cell_class(table, cell), label,
                            table.best.contains({row, i}) ? fmt::format("<b>{}</b>", text) : text);
     }
     body_ += "</tr>\n";
@@ -122,8 +129,9 @@ void Page::plot(const Plot& plot, const std::string& csv_name) {
   const std::string note =
       fmt::format("Numbers: {}, beside this page.", std::filesystem::path(csv_path(csv_name)).filename().string());
   if (picture)
-    body_ += fmt::format("<figure><div role=\"img\" aria-label=\"{}\">{}</div><figcaption>{}</figcaption></figure>\n",
-                         html_escaped(description(plot)), *picture, html_escaped(note));
+    body_ += fmt::format(
+        "<figure><div class=\"scroll\" role=\"img\" aria-label=\"{}\">{}</div><figcaption>{}</figcaption></figure>\n",
+        html_escaped(description(plot)), *picture, html_escaped(note));
   else
     body_ += fmt::format(
         "<p class=\"note\">{}: not drawn, because gnuplot is not installed (`apt install gnuplot-nox`) or there is "
