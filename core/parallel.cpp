@@ -17,4 +17,9 @@ void set_threads(int count) {
   thread_count = count;
 }
 
+void ChunkShares::fail() noexcept {
+  if (!failed_.exchange(true)) failure_ = std::current_exception();
+  for (int64_t n = 0; n < count_; ++n) shares_[n].next.store(shares_[n].end, std::memory_order_relaxed);
+}
+
 }  // namespace sextant

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 
 namespace sextant {
 
@@ -34,15 +35,25 @@ class ChunkShares {
       shares_[n].end = chunks * (n + 1) / count_;
     }
   }
+  // An exception must not leave an OpenMP region: the first one is kept for rethrow(), and the chunks that nobody has
+  // begun are dropped.
   template <class F>
-  void work(int64_t thread, F& f) {
-    for (int64_t n = 0; n < count_; ++n) {
-      Share& share = shares_[(thread + n) % count_];
-      for (int64_t chunk = take(share); chunk < share.end; chunk = take(share)) f(chunk);
+  void work(int64_t thread, F& f) noexcept {
+    try {
+      for (int64_t n = 0; n < count_; ++n) {
+        Share& share = shares_[(thread + n) % count_];
+        for (int64_t chunk = take(share); chunk < share.end; chunk = take(share)) f(chunk);
+      }
+    } catch (...) {
+      fail();
     }
+  }
+  void rethrow() const {  // after the region
+    if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
+  void fail() noexcept;  // within a handler
   static constexpr int64_t most = 64;
   struct alignas(64) Share {
     std::atomic<int64_t> next;
@@ -51,9 +62,12 @@ class ChunkShares {
   static int64_t take(Share& share) { return share.next.fetch_add(1, std::memory_order_relaxed); }
   Share shares_[most];
   const int64_t count_;
+  std::atomic<bool> failed_ = false;
+  std::exception_ptr failure_;
 };
 
-// f(chunk) for each chunk in [0, chunks). f must not throw, and writes only what belongs to its chunk.
+// f(chunk) for each chunk in [0, chunks). f writes only what belongs to its chunk. What it throws (out of memory, say)
+// is thrown on when all threads have stopped; some chunks are not done then.
 template <class F>
 SEXTANT_HIDDEN_FROM_TSAN void parallel_chunks(int64_t chunks, F&& f) {
   if (chunks <= 1 || threads() == 1 || omp_in_parallel()) {
@@ -75,6 +89,7 @@ SEXTANT_HIDDEN_FROM_TSAN void parallel_chunks(int64_t chunks, F&& f) {
   }
   __tsan_acquire(&join);
 #endif
+  shares.rethrow();
 }
 
 // f(begin, end) over [0, count) in chunks of `grain`.

@@ -12,9 +12,7 @@ const PathWork& path_work(int64_t n, int64_t dim, DType dtype) {
   thread_local Scratch scratch;
   thread_local PathWork work;
   if (work.n == n && work.dim == dim && work.dtype == dtype) return work;
-  work.n = n;
-  work.dim = dim;
-  work.dtype = dtype;
+  work.n = 0;  // until all is in its place: getting the memory may fail
   const std::array blocks{&work.inverse, &work.gram, &work.m,  &work.s,  &work.r, &work.z,
                           &work.ds,      &work.dz,   &work.dr, &work.dm, &work.x};
   const auto padded = [&](int64_t count) {
@@ -29,6 +27,9 @@ const PathWork& path_work(int64_t n, int64_t dim, DType dtype) {
   for (Tensor* block : blocks) place(*block, n, n);
   for (Tensor& x : work.rows) place(x, n, dim);
   for (Tensor& x : work.squares) place(x, dim, dim);
+  work.n = n;
+  work.dim = dim;
+  work.dtype = dtype;
   return work;
 }
 

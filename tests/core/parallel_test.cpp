@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/scratch.h"
 
 namespace sextant {
 namespace {
@@ -80,6 +81,49 @@ TEST_F(ParallelTest, AnInnerLoopRunsInItsOwnThread) {
   });
   EXPECT_EQ(ran, 30);
   EXPECT_EQ(strayed, 0);
+}
+
+// Out of an OpenMP region it would end the program.
+TEST_F(ParallelTest, WhatAChunkThrowsIsThrownToTheCaller) {
+  for (int count : {1, 2, 7}) {
+    set_threads(count);
+    std::atomic<int> ran = 0;
+    const auto loop = [&](int64_t bad) {
+      parallel_chunks(1000, [&](int64_t chunk) {
+        ++ran;
+        if (chunk == bad || bad < 0) fail("chunk {} failed", chunk);
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      });
+    };
+    for (const int64_t bad : {int64_t{0}, int64_t{500}, int64_t{-1}}) {  // -1: all of them
+      ran = 0;
+      EXPECT_THROW(loop(bad), Error) << bad;
+      EXPECT_LT(ran, 1000) << bad;  // the others stop, too
+    }
+    ran = 0;
+    loop(1000);  // and the next loop is a loop again
+    EXPECT_EQ(ran, 1000);
+  }
+}
+
+// What the kernels' loops can meet: memory for a thread that the machine does not have.
+TEST_F(ParallelTest, ScratchBeyondMemoryIsAnErrorOfTheEnvironment) {
+  set_threads(2);
+  std::atomic<int> ran = 0;
+  const auto loop = [&] {
+    parallel_chunks(8, [&](int64_t) {
+      thread_local Scratch scratch;
+      scratch.get<double>(int64_t{1} << 56);
+      ++ran;
+    });
+  };
+  try {
+    loop();
+    ADD_FAILURE() << "no machine has 2^59 bytes";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::environment) << error.what();
+  }
+  EXPECT_EQ(ran, 0);
 }
 
 TEST_F(ParallelTest, RefusesImpossibleCounts) {
