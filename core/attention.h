@@ -3,6 +3,10 @@
 //   logit(i, j) = scale <q_i, k_j> + bias_h(i - j) + F_i - F_j     for j <= i (absolute positions), else -inf
 //   out_i       = sum_j softmax_j(logit(i, .)) v_j                 [position-space.md section 0]
 //
+// What is in front of a query's own key has weight 0 there, not absence: tiles of 16 keys are multiplied whole, so a
+// NaN or infinity in v (or, backward, in k) reaches earlier queries of the same 16 keys as well. While all is finite,
+// it does not.
+//
 // With first_query = S - T the T queries are the last T of the S keys' positions (generation with a cache, streamed
 // evaluation); training has T = S.
 #pragma once
@@ -22,8 +26,10 @@ struct AttentionInputs {
   Tensor k;     // [B, S, H, D]
   Tensor v;     // [B, S, H, D]
   Tensor bias;  // [H, >= S] or undefined: bias_h(lag), contiguous rows
-  Tensor gate;  // [B, S, H] f64 or undefined: the prefix sums F (in f64 whatever the dtype, so that F_i - F_j keeps its
-                // digits)
+  // [B, S, H] f64 or undefined: the prefix sums F, in f64 whatever the dtype. F_i - F_j is right to some ulps of the
+  // dtype of q, or in f32 to 2^-48 of what F falls by between the first of j's 16 keys and i, whichever is more;
+  // magnitudes above 1e38 count as 1e38 there.
+  Tensor gate;
   double scale = 1.0;
   const TileTransport* transport = nullptr;
 };

@@ -39,29 +39,47 @@ SEXTANT_INLINE M<T> lane_numbers() {
 
 // ---- scores -------------------------------------------------------------------------------------------------------
 
-// What is added to the products of one block of keys. The gate's F_i - F_j is taken from the F of the block's first
-// key, in double, so that what is rounded to T is of the size of the differences; the reference is the same whoever
+// What is added to the products of one block of keys: the gate's F_i - F_j, from F relative to that of the block's
+// first key, each in two pieces of T. Between two keys with a drop of thousands before them the high pieces are large
+// and cancel (exactly, where they are that near), so the low ones must come along. The reference is the same whoever
 // else is computed.
 template <class T>
 struct Terms {
-  const T* lag_bias;
-  const double* key_gate;
-  alignas(64) T gate[tile];  // log2(e) (F_i - F_reference)
-  T gate_of_key[key_block];  // log2(e) (F_j - F_reference)
+  alignas(64) T gate[tile], gate_rest[tile];              // F_i - F_reference
+  T gate_of_key[key_block], gate_rest_of_key[key_block];  // F_j - F_reference
 };
 
 constexpr double log2e = 0x1.71547652b82fep0;
 
+// f in two pieces. What no T can hold is cut off, so that differences stay numbers.
+template <class T>
+SEXTANT_INLINE void split_gate(double f, T& high, T& rest) {
+  constexpr double most = sizeof(T) == sizeof(float) ? 1e38 : 1e300;
+  const double held = f > most ? most : f < -most ? -most : f;
+  high = static_cast<T>(held);
+  rest = static_cast<T>(held - static_cast<double>(high));
+}
+
+// log2(e) (F_i - F_j), of vectors or single numbers. Every path rounds as this one does.
+template <class T, class Numbers>
+SEXTANT_INLINE Numbers gate_difference(Numbers query, Numbers query_rest, Numbers key, Numbers key_rest) {
+  return ((query - key) + (query_rest - key_rest)) * static_cast<T>(log2e);
+}
+
+// F of the block's first key; a double takes F as it is, whose differences are the exact ones.
+template <class T>
+SEXTANT_INLINE double gate_reference(const KeyTile<T>& key, int64_t first_key) {
+  return sizeof(T) == sizeof(float) ? key.key_gate[first_key] : 0.0;
+}
+
 template <class T>
 void prepare_gate(const QueryTile<T>& query, const KeyTile<T>& key, int64_t first_key, VectorRange range,
                   Terms<T>& terms) {
-  const double reference = key.key_gate[first_key];
-  for (int64_t i = range.begin * lanes<T>; i < range.end * lanes<T>; ++i) {
-    terms.gate[i] = static_cast<T>((query.query_gate[i] - reference) * log2e);
-  }
-  for (int64_t j = 0; j < key_block && first_key + j < key.keys; ++j) {
-    terms.gate_of_key[j] = static_cast<T>((key.key_gate[first_key + j] - reference) * log2e);
-  }
+  const double reference = gate_reference<T>(key, first_key);
+  for (int64_t i = range.begin * lanes<T>; i < range.end * lanes<T>; ++i)
+    split_gate(query.query_gate[i] - reference, terms.gate[i], terms.gate_rest[i]);
+  for (int64_t j = 0; j < key_block && first_key + j < key.keys; ++j)
+    split_gate(key.key_gate[first_key + j] - reference, terms.gate_of_key[j], terms.gate_rest_of_key[j]);
 }
 
 template <class T, int Rows, int Vectors>
@@ -98,9 +116,12 @@ SEXTANT_INLINE void score_tile(const QueryTile<T>& query, const KeyTile<T>& key,
   if (key.key_gate != nullptr) {
 #pragma GCC unroll 16
     for (int j = 0; j < Rows; ++j) {
-      const V<T> of_key = broadcast(terms.gate_of_key[row + j]);
+      const V<T> of_key = broadcast(terms.gate_of_key[row + j]), rest = broadcast(terms.gate_rest_of_key[row + j]);
 #pragma GCC unroll 4
-      for (int c = 0; c < Vectors; ++c) sum[j][c] += load(terms.gate + i0 + c * lanes<T>) - of_key;
+      for (int c = 0; c < Vectors; ++c) {
+        const int64_t i = i0 + c * lanes<T>;
+        sum[j][c] += gate_difference<T>(load(terms.gate + i), load(terms.gate_rest + i), of_key, rest);
+      }
     }
   }
   if (key.diagonal && i0 < j0 + Rows - 1) {
@@ -187,7 +208,8 @@ void accumulate(const QueryTile<T>& query, const KeyTile<T>& key) {
     const V<T> nothing = broadcast(static_cast<T>(-__builtin_inf()));
     const V<T> reference = select<T>(maximum == nothing, V<T>{}, maximum);
     const V<T> decay = exp2<T>(before - reference);
-    V<T> sum[2] = {load(query.sum + i) * decay, V<T>{}};  // two chains, of the even and the odd keys
+    // Of this tile alone, so that a small p is not added to the sum of thousands: two chains, even and odd keys.
+    V<T> sum[2] = {};
     int64_t j = 0;
     for (; j + 2 <= keys; j += 2) {
 #pragma GCC unroll 2
@@ -202,7 +224,7 @@ void accumulate(const QueryTile<T>& query, const KeyTile<T>& key) {
       store(column + j * score_row, p);
       sum[0] += p;
     }
-    store(query.sum + i, sum[0] + sum[1]);
+    store(query.sum + i, load(query.sum + i) * decay + (sum[0] + sum[1]));
     for (int64_t d = 0; d < query.depth; ++d) {
       T* out = query.out + d * tile + i;
       store(out, load(out) * decay);
@@ -242,10 +264,13 @@ void scores_of_one(const QueryTile<T>& query, const KeyTile<T>& key, T* scores) 
     for (int64_t j = 0; j < key.keys; ++j) scores[j] += bias[-j];
   }
   for (int64_t first = 0; key.key_gate != nullptr && first < key.keys; first += key_block) {
-    const double reference = key.key_gate[first];
-    const T of_query = static_cast<T>((query.query_gate[lane] - reference) * log2e);
-    for (int64_t j = first; j < first + key_block && j < key.keys; ++j)
-      scores[j] += of_query - static_cast<T>((key.key_gate[j] - reference) * log2e);
+    const double reference = gate_reference<T>(key, first);
+    T of_query, of_key, query_rest, key_rest;
+    split_gate(query.query_gate[lane] - reference, of_query, query_rest);
+    for (int64_t j = first; j < first + key_block && j < key.keys; ++j) {
+      split_gate(key.key_gate[j] - reference, of_key, key_rest);
+      scores[j] += gate_difference<T>(of_query, query_rest, of_key, key_rest);
+    }
   }
   for (int64_t j = key.diagonal && lane + 1 < key.keys ? lane + 1 : key.keys; j < tile; ++j)
     scores[j] = static_cast<T>(-__builtin_inf());
@@ -286,10 +311,10 @@ void accumulate_one(const QueryTile<T>& query, const KeyTile<T>& key) {
   const T reference = largest == static_cast<T>(-__builtin_inf()) ? T(0) : largest;
   const T decay = exp2<T>(before - broadcast(reference))[0];
   for (int64_t j = 0; j < tile; j += lanes<T>) store(p + j, exp2<T>(load(p + j) - broadcast(reference)));
-  T total[2] = {query.sum[lane] * decay, T(0)};
+  T total[2] = {};
   values_of_one(query, key, p, decay, total);
   query.maximum[lane] = largest;
-  query.sum[lane] = total[0] + total[1];
+  query.sum[lane] = query.sum[lane] * decay + (total[0] + total[1]);
 }
 
 template <class T>

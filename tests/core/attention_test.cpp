@@ -453,6 +453,29 @@ TEST(Attention, GateKeepsItsDigitsFarFromTheStart) {
   expect_agreement(problem, Oracle(problem), 2e-6);
 }
 
+// Gates that all but close: within 16 keys F falls by thousands, millions, and what no float can hold. Keys on either
+// side of a drop must still differ by their own gates, and what lies before it has no weight.
+TEST(Attention, GateKeepsItsDigitsAcrossADropWithinATile) {
+  for_each_isa([] {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      for (const double drop : {88.0, 5e3, 1e6, 3e8, 1e35}) {
+        Problem problem(
+            {.batch = 1, .queries = 150, .keys = 150, .heads = 2, .depth = 8, .gate = true, .dtype = dtype});
+        for (int64_t s = 0; s < 150; ++s)
+          for (int64_t h = 0; h < 2; ++h) {
+            const int64_t drops = (s >= 5 + h) + (s >= 37) + (s >= 39) + (s >= 64) + (s >= 127);
+            problem.inputs.gate.set_flat(2 * s + h,
+                                         problem.inputs.gate.flat(2 * s + h) - drop * static_cast<double>(drops));
+          }
+        problem.forward();
+        problem.backward();
+        SCOPED_TRACE(fmt::format("{} drop {}", name_of(dtype), drop));
+        expect_agreement(problem, Oracle(problem), dtype == DType::f32 ? 2e-6 : 1e-13);
+      }
+    }
+  });
+}
+
 // A long sequence: what f32 loses against f64.
 TEST(Attention, FloatStaysCloseToDoubleAtLength4096) {
   Case size{.batch = 1, .queries = 4096, .keys = 4096, .heads = 1, .depth = 16, .bias = true, .dtype = DType::f32};

@@ -86,6 +86,28 @@ TEST(Gate, KeepsItsDigitsInFloatOverALongSequence) {
   }
 }
 
+TEST(Gate, KeepsItsDigitsInFloatAcrossADropOfThousands) {
+  // Some tokens close the gate by 6,000 nats, the others differ by a little: within a tile, against the composed twin.
+  for (const double closing : {60.0, 6000.0, 4e7}) {
+    Layer f32("gate", 1, 4, DType::f32), f64("gate", 1, 4, DType::f64);
+    for (Layer* layer : {&f32, &f64}) {
+      layer->find("blocks.0.position.gate.weight")->value.zero();
+      layer->find("blocks.0.position.gate.weight")->value.set_flat(0, -closing);
+      layer->find("blocks.0.position.gate.weight")->value.set_flat(1, 1.0);
+      layer->find("blocks.0.position.gate.bias")->value.fill(0.5);
+    }
+    Arena arena;
+    Sequence s = random_sequence(arena, f32.settings, 1, 200);
+    for (int64_t t = 0; t < 200; ++t) s.x.set_flat(4 * t, t % 64 == 5 || t % 64 == 14 || t % 29 == 28 ? 1.0 : 0.0);
+    const auto exact = [&](const Tensor& x) { return converted(arena, x, DType::f64); };
+    const Sequence same{exact(s.x), exact(s.q), exact(s.k), exact(s.v), s.tokens};
+    Tape tape;
+    EXPECT_LT(difference(f32.run(tape, s).value(), f64.run(tape, same, true).value()), 2e-6) << closing;
+    EXPECT_LT(difference(f64.run(tape, same).value(), f64.run(tape, same, true).value()), 1e-13) << closing;
+    EXPECT_LT(difference(f32.run_cached(arena, s, {3, 60, 1, 1, 100, 35}), f32.run(tape, s).value()), 1e-30) << closing;
+  }
+}
+
 TEST(Gate, StandsBesideEveryStrategy) {
   Arena arena;
   for (const StrategyInfo& info : strategies())
