@@ -1,8 +1,6 @@
 // Rotations of pairs of coordinates by angles that are given as phasors.
 #include "core/simd/rotation.h"
 
-#include <utility>
-
 #include "core/simd/vector.h"
 
 namespace sextant::SEXTANT_ISA {
@@ -17,20 +15,31 @@ inline __attribute__((always_inline)) void rotate_pair(T x0, T x1, T cosine, T s
   y1 = Accumulate ? y1 + r1 : r1;
 }
 
+template <int... I>
+struct Numbers {};
+template <int Count, int... I>
+struct CountedTo : CountedTo<Count - 1, Count - 1, I...> {};
+template <int... I>
+struct CountedTo<0, I...> {
+  using type = Numbers<I...>;
+};
+template <class T>
+using LaneNumbers = typename CountedTo<lanes<T>>::type;
+
 // Lanes 2i and 2i+1 become lane 2i (Odd = 0), lane 2i+1 (Odd = 1), or change places.
 template <class T, int Odd>
 inline __attribute__((always_inline)) V<T> twice(V<T> v) {
-  return [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
+  return [&]<int... I>(Numbers<I...>) __attribute__((always_inline)) {
     return __builtin_shufflevector(v, v, ((I & ~1) + Odd)...);
   }
-  (std::make_integer_sequence<int, lanes<T>>());
+  (LaneNumbers<T>());
 }
 template <class T>
 inline __attribute__((always_inline)) V<T> swapped(V<T> v) {
-  return [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
+  return [&]<int... I>(Numbers<I...>) __attribute__((always_inline)) {
     return __builtin_shufflevector(v, v, (I ^ 1)...);
   }
-  (std::make_integer_sequence<int, lanes<T>>());
+  (LaneNumbers<T>());
 }
 template <class T>
 inline __attribute__((always_inline)) V<T> alternating(T even, T odd) {
