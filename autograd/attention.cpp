@@ -38,6 +38,11 @@ Sink wanted(Variable x) {
 
 }  // namespace
 
+AttentionInputs values_of(const AttentionArguments& a) {
+  const auto value = [](Variable x) { return x.defined() ? x.value() : Tensor{}; };
+  return {a.q.value(), a.k.value(), a.v.value(), value(a.bias), value(a.gate), a.scale, a.transport};
+}
+
 FORMULA("attention", "S_ij = c <q_i, k_j> + b(i - j) + F_i - F_j for j <= i,  P = softmax(S),  o = P v",
         "dv = P^T do,  dP = do v^T,  dS = P (dP - <do, o>),  dq = c dS k,  dk = c dS^T q,  db(d) = sum over i - j = d "
         "of dS,  dF_j = -sum over i of dS_ij (the rows of dS sum to 0)");
@@ -45,9 +50,7 @@ Variable attention(const AttentionArguments& arguments) {
   check(arguments);
   Tape& tape = arguments.q.tape();
   const Shape& shape = arguments.q.shape();
-  const auto value = [](Variable x) { return x.defined() ? x.value() : Tensor{}; };
-  const AttentionInputs inputs{arguments.q.value(),   arguments.k.value(), arguments.v.value(), value(arguments.bias),
-                               value(arguments.gate), arguments.scale,     arguments.transport};
+  const AttentionInputs inputs = values_of(arguments);
   const Tensor out = tape.empty(shape, arguments.q.dtype());
   const Tensor lse = tape.empty({shape[0], shape[2], shape[1]}, arguments.q.dtype());
   kernels::attention(inputs, out, lse);

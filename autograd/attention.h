@@ -15,6 +15,7 @@ struct AttentionArguments {
   TileTransport* transport = nullptr;
 };
 
+AttentionInputs values_of(const AttentionArguments& arguments);
 Variable attention(const AttentionArguments& arguments);  // [B, T, H, D]
 // The same through [B, H, T, S] scores; takes no transport.
 Variable attention_composed(const AttentionArguments& arguments);

@@ -1,6 +1,7 @@
 #include "experiments/kernel_vectors.h"
 
 #include "core/random.h"
+#include "positional/logits.h"
 #include "positional/response.h"
 #include "positional/strategy_audit.h"
 
@@ -28,27 +29,15 @@ nlohmann::json gradient_json(const Variable& x) {
   return to_json(x.gradient().defined() ? x.gradient() : x.tape().zeros(x.shape(), x.dtype()));
 }
 
-// logit(i, j) [B, H, T, T], null for j > i: scale <q~_i, k~_j> + b_h(i - j) + F_i - F_j.
+// logit(i, j) [B, H, T, T], null for j > i.
 nlohmann::json logits_json(const AttentionArguments& arguments, const PositionSettings& settings) {
-  const Tensor q = arguments.q.value(), k = arguments.k.value();
+  const AttentionInputs inputs = values_of(arguments);
   nlohmann::json data = nlohmann::json::array();
-  Arena arena;
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < settings.heads; ++h)
       for (int64_t i = 0; i < length; ++i) {
-        const std::vector<double> scores = key_scores(arena, q.select(0, b).select(0, i).slice(0, h, 1),
-                                                      k.select(0, b).select(1, h), arguments.transport, b, h, i);
-        for (int64_t j = 0; j < length; ++j) {
-          if (j > i) {
-            data.push_back(nullptr);
-            continue;
-          }
-          double logit = arguments.scale * scores[static_cast<size_t>(j)];
-          if (arguments.bias.defined()) logit += arguments.bias.value().at({h, i - j});
-          if (arguments.gate.defined())
-            logit += arguments.gate.value().at({b, i, h}) - arguments.gate.value().at({b, j, h});
-          data.push_back(logit);
-        }
+        for (const double logit : logits_of_query(inputs, b, h, i)) data.push_back(logit);
+        for (int64_t j = i + 1; j < length; ++j) data.push_back(nullptr);
       }
   return {{"shape", {batch, settings.heads, length, length}}, {"data", data}};
 }

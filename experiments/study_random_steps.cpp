@@ -56,11 +56,13 @@ Tensor features_of(Arena& arena, const mechanism::Step& step, int64_t tokens, in
   const Tensor features = empty(arena, {tokens, dim}, DType::f64);
   std::vector<std::vector<double>> columns(static_cast<size_t>(dim), std::vector<double>(static_cast<size_t>(dim)));
   for (size_t c = 0; c < columns.size(); ++c) columns[c][c] = 1;
-  for (int64_t t = 0; t < tokens; ++t)
+  for (int64_t t = 0; t < tokens; ++t) {
+    const mechanism::Map map = step(t);
     for (size_t c = 0; c < columns.size(); ++c) {
-      if (t > 0) step(t, columns[c]);
+      if (t > 0) map(columns[c]);
       features.set_flat(t * dim + static_cast<int64_t>(c), std::accumulate(columns[c].begin(), columns[c].end(), 0.0));
     }
+  }
   return features;
 }
 

@@ -9,6 +9,7 @@
 #include "data/batch.h"
 #include "experiments/evaluate.h"
 #include "experiments/interrupt.h"
+#include "positional/logits.h"
 #include "positional/mechanism.h"
 
 namespace sextant::study {
@@ -38,14 +39,11 @@ class FarMassMeter {
         masses_(options.near.size(), per_head(config, std::vector<double>{})) {}
 
   void look(const AttentionView& view) {
-    const AttentionArguments& all = view.arguments;
-    const auto value = [](Variable x) { return x.defined() ? x.value() : Tensor{}; };
-    const AttentionInputs inputs{all.q.value(),   all.k.value(), all.v.value(), value(all.bias),
-                                 value(all.gate), all.scale,     all.transport};
+    const AttentionInputs inputs = values_of(view.arguments);
     const size_t layer = static_cast<size_t>(view.layer);
     for (size_t head = 0; head < lambda_[layer].size(); ++head)
       for (int64_t n = 0, row = inputs.q.size(1) - 1; n < options_.queries && row >= 0; ++n, row -= 4)
-        take(mechanism::logits_of_query(inputs, 0, static_cast<int64_t>(head), row), layer, head);
+        take(logits_of_query(inputs, 0, static_cast<int64_t>(head), row), layer, head);
   }
 
   json result() const {

@@ -99,7 +99,7 @@ double measured_near(const std::function<mechanism::Step(int64_t)>& steps, int64
     const mechanism::Step step = steps(context);
     std::vector<double> carried(static_cast<size_t>(dim), 0.0);
     for (int64_t j = 0; j < near_sources; ++j) {
-      step(j, carried);
+      step(j)(carried);
       for (double& x : carried) x += 1;
     }
     for (const double x : carried) sum += x / static_cast<double>(dim * contexts);

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "core/error.h"
-#include "core/tile_transport.h"
 
 namespace sextant::mechanism {
 
@@ -40,46 +39,52 @@ void shrink(const Tensor& w, int64_t t, double strength, std::span<double> x) {
 // ---- steps --------------------------------------------------------------------------------------------------------
 
 Step rotation_steps(const Tensor& angles) {
-  return [angles](int64_t t, std::span<double> x) {
-    for (int64_t p = 0; p < angles.size(1); ++p) rotate(x, static_cast<size_t>(p), angles.at({t, p}));
+  return [angles](int64_t t) {
+    return [angles, t](std::span<double> x) {
+      for (int64_t p = 0; p < angles.size(1); ++p) rotate(x, static_cast<size_t>(p), angles.at({t, p}));
+    };
   };
 }
 Step householder_steps(const Tensor& w) {
-  return [w](int64_t t, std::span<double> x) { shrink(w, t, 2.0, x); };
+  return [w](int64_t t) { return [w, t](std::span<double> x) { shrink(w, t, 2.0, x); }; };
 }
 Step path_steps(const Tensor& w, const Tensor& beta) {
-  return [w, beta](int64_t t, std::span<double> x) { shrink(w, t, beta.at({t}), x); };
+  return [w, beta](int64_t t) { return [w, beta, t](std::span<double> x) { shrink(w, t, beta.at({t}), x); }; };
 }
 
 Step gaussian_rotation_steps(Random random, double deviation) {
-  return [random, deviation](int64_t t, std::span<double> x) {
-    const size_t pairs = x.size() / 2;
-    for (size_t p = 0; p < pairs; ++p) rotate(x, p, deviation * random.normal(static_cast<uint64_t>(t) * pairs + p));
+  return [random, deviation](int64_t t) {
+    return [random, deviation, t](std::span<double> x) {
+      const size_t pairs = x.size() / 2;
+      for (size_t p = 0; p < pairs; ++p) rotate(x, p, deviation * random.normal(static_cast<uint64_t>(t) * pairs + p));
+    };
   };
 }
 
 Step uniform_reflection_steps(Random random) {
-  return [random](int64_t t, std::span<double> x) {
-    std::vector<double> w(x.size());
-    for (size_t d = 0; d < w.size(); ++d) w[d] = random.normal(static_cast<uint64_t>(t) * w.size() + d);
-    const double strength = 2 * dot(w, x) / dot(w, w);
-    for (size_t d = 0; d < w.size(); ++d) x[d] -= strength * w[d];
+  return [random](int64_t t) {
+    return [random, t](std::span<double> x) {
+      std::vector<double> w(x.size());
+      for (size_t d = 0; d < w.size(); ++d) w[d] = random.normal(static_cast<uint64_t>(t) * w.size() + d);
+      const double strength = 2 * dot(w, x) / dot(w, w);
+      for (size_t d = 0; d < w.size(); ++d) x[d] -= strength * w[d];
+    };
   };
 }
 
 Step fixed_rotation_steps(std::vector<double> angles) {
-  return [angles = std::move(angles)](int64_t, std::span<double> x) {
+  const Map map = [angles = std::move(angles)](std::span<double> x) {
     for (size_t p = 0; p < angles.size(); ++p) rotate(x, p, angles[p]);
   };
+  return [map](int64_t) { return map; };
 }
 
 Step haar_steps(Random random, int64_t dim) {
-  // The matrix is kept, since one step is often applied to several vectors.
-  return [random, dim, made = int64_t{-1}, matrix = std::vector<double>()](int64_t t, std::span<double> x) mutable {
-    if (t != made) matrix = haar_orthogonal(random, static_cast<uint64_t>(t), dim);
-    made = t;
-    const std::vector<double> before(x.begin(), x.end());
-    for (size_t r = 0; r < x.size(); ++r) x[r] = dot(std::span(matrix).subspan(r * x.size(), x.size()), before);
+  return [random, dim](int64_t t) {
+    return [matrix = haar_orthogonal(random, static_cast<uint64_t>(t), dim)](std::span<double> x) {
+      const std::vector<double> before(x.begin(), x.end());
+      for (size_t r = 0; r < x.size(); ++r) x[r] = dot(std::span(matrix).subspan(r * x.size(), x.size()), before);
+    };
   };
 }
 
@@ -140,13 +145,15 @@ double spectral_gap(const Step& step, int64_t count, int64_t dim) {
   require(count >= 1 && dim >= 1, "the spectral gap of {} steps of dimension {}", count, dim);
   const size_t size = static_cast<size_t>(dim);
   std::vector<double> mean(size * size), column(size);
-  for (int64_t t = 0; t < count; ++t)
+  for (int64_t t = 0; t < count; ++t) {
+    const Map map = step(t);
     for (size_t c = 0; c < size; ++c) {
       std::fill(column.begin(), column.end(), 0.0);
       column[c] = 1.0;
-      step(t, column);
+      map(column);
       for (size_t r = 0; r < size; ++r) mean[r * size + c] += column[r] / static_cast<double>(count);
     }
+  }
   return 1.0 - operator_norm(mean, size);
 }
 
@@ -196,7 +203,7 @@ Decoherence decoherence(const Step& step, int64_t tokens, std::span<const double
     carried.assign(k.begin(), k.end());
     int64_t travelled = 0;
     for (size_t n = 0; n < lengths.size() && start + lengths[n] < tokens; ++n) {
-      while (travelled < lengths[n]) step(start + ++travelled, carried);
+      while (travelled < lengths[n]) step(start + ++travelled)(carried);
       scores.add(n, dot(q, carried) / norms);
     }
   }
@@ -262,79 +269,6 @@ double far_mass_bound(int64_t near_sources, int64_t far_sources, double lambda) 
   return far_sources == 0 ? 0.0 : far / (far + static_cast<double>(near_sources) * std::exp(2 * lambda));
 }
 
-std::vector<double> logits_of_query(const Tensor& q, const Tensor& k, int64_t i, double scale, const Tensor& lag_bias,
-                                    const Tensor& gate) {
-  std::vector<double> logits;
-  for (int64_t j = 0; j <= i; ++j) {
-    double score = 0;
-    for (int64_t d = 0; d < q.size(1); ++d) score += q.at({i, d}) * k.at({j, d});
-    logits.push_back(scale * score + (lag_bias.defined() ? lag_bias.at({i - j}) : 0.0) +
-                     (gate.defined() ? gate.at({i}) - gate.at({j}) : 0.0));
-  }
-  return logits;
-}
-
-namespace {
-
-// <x, k_j> for the first `count` keys; k [keys, D], rows apart by any stride.
-void products_with(const Tensor& x, const Tensor& k, int64_t count, double* out) {
-  dispatch(k.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const T* query = x.data<T>();
-    for (int64_t j = 0; j < count; ++j) {
-      const T* key = k.data<T>() + j * k.stride(0);
-      double sum = 0;
-      for (int64_t d = 0; d < k.size(1); ++d) sum += static_cast<double>(query[d]) * static_cast<double>(key[d]);
-      out[j] = sum;
-    }
-  });
-}
-
-// Key tile by key tile from the query's own leftwards, as core/tile_transport.h says.
-void carried_products(const AttentionInputs& inputs, int64_t batch, int64_t head, int64_t position, const Tensor& raw,
-                      const Tensor& keys, double* out) {
-  constexpr int64_t tile = TileTransport::tile;
-  Arena arena;
-  const Tensor carried = empty(arena, raw.shape(), raw.dtype());
-  carried.copy_from(raw);
-  for (int64_t n = position / tile; n >= 0; --n) {
-    const int64_t count = std::min(tile, keys.size(0) - n * tile);
-    const TilePair pair{batch, head, position / tile, n, position, 1, count};
-    inputs.transport->carry(pair, raw, carried);
-    const Tensor own = keys.slice(0, n * tile, count);
-    if (pair.diagonal() && inputs.transport->overrides_diagonal()) {
-      const Tensor scores = empty(arena, {1, count}, raw.dtype()), dense = empty(arena, own.shape(), raw.dtype());
-      dense.copy_from(own);
-      inputs.transport->diagonal_scores(pair, carried, dense, scores);
-      for (int64_t j = 0; n * tile + j <= position; ++j) out[n * tile + j] = scores.at({0, j});
-    } else {
-      products_with(carried, own, std::min(count, position + 1 - n * tile), out + n * tile);
-    }
-  }
-}
-
-}  // namespace
-
-std::vector<double> logits_of_query(const AttentionInputs& inputs, int64_t batch, int64_t head, int64_t row) {
-  const int64_t position = inputs.k.size(1) - inputs.q.size(1) + row;
-  std::vector<double> logits(static_cast<size_t>(position + 1));
-  Arena arena;
-  const Tensor keys = inputs.k.select(0, batch).select(1, head);
-  const Tensor query = empty(arena, {1, keys.size(1)}, keys.dtype());
-  query.copy_from(inputs.q.select(0, batch).select(1, head).slice(0, row, 1));
-  if (inputs.transport == nullptr)
-    products_with(query, keys, position + 1, logits.data());
-  else
-    carried_products(inputs, batch, head, position, query, keys, logits.data());
-  for (int64_t j = 0; j <= position; ++j) {
-    double& logit = logits[static_cast<size_t>(j)];
-    logit *= inputs.scale;
-    if (inputs.bias.defined()) logit += inputs.bias.at({head, position - j});
-    if (inputs.gate.defined()) logit += inputs.gate.at({batch, position, head}) - inputs.gate.at({batch, j, head});
-  }
-  return logits;
-}
-
 // ---- far contributions --------------------------------------------------------------------------------------------
 
 std::vector<double> far_covariance(const FarModel& model, const std::function<Step(int64_t context)>& step,
@@ -348,7 +282,7 @@ std::vector<double> far_covariance(const FarModel& model, const std::function<St
     std::fill(sum.begin(), sum.end(), 0.0);
     for (size_t d = 0; d < dim; ++d) background[d] = model.background * random.normal(origin + d);
     for (size_t j = 0; j < sources; ++j) {
-      if (travel) travel(static_cast<int64_t>(j), sum);  // all that came from before j takes step j
+      if (travel) travel(static_cast<int64_t>(j))(sum);  // all that came from before j takes step j
       for (size_t d = 0; d < dim; ++d)
         sum[d] += model.weights[j] * (background[d] + model.noise * random.normal(origin + (j + 1) * dim + d));
     }

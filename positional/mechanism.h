@@ -11,17 +11,17 @@
 #include <span>
 #include <vector>
 
-#include "core/attention.h"
 #include "core/random.h"
 #include "core/tensor.h"
 
 namespace sextant::mechanism {
 
-// x <- M_t x for the step of token t, x of D numbers.
-using Step = std::function<void(int64_t t, std::span<double> x)>;
+// x <- M x, x of D numbers; and M_t, the step of token t. Both are functions of their arguments alone.
+using Map = std::function<void(std::span<double> x)>;
+using Step = std::function<Map(int64_t t)>;
 
 // Steps of a layer: M_t = R(-theta_t) pair by pair for angles [T, P];  I - 2 w w^T / |w|^2 for w [T, D];  I - beta_t w
-// w^T / |w|^2 for w [T, D], beta [T]. The tensors are read on every call.
+// w^T / |w|^2 for w [T, D], beta [T]. The tensors are read whenever x is mapped.
 Step rotation_steps(const Tensor& angles);
 Step householder_steps(const Tensor& w);
 Step path_steps(const Tensor& w, const Tensor& beta);
@@ -72,13 +72,6 @@ double score_gap(const Decoherence& curve, int64_t near, double deviations);
 double far_mass(std::span<const double> logits, int64_t near);
 // M / (M + K e^{2 lambda}): the least far mass of K near and M far sources with |logit| <= lambda.
 double far_mass_bound(int64_t near_sources, int64_t far_sources, double lambda);
-// Logits of query i from features q~, k~ [T, D] (and, where defined, the lag bias [lags] and the gate's prefix sums
-// [T]), sources 0 .. i.
-std::vector<double> logits_of_query(const Tensor& q, const Tensor& k, int64_t i, double scale,
-                                    const Tensor& lag_bias = {}, const Tensor& gate = {});
-// The same as attention would compute them for row `row` of its T queries, sources 0 .. S - T + row; also where a tile
-// transport carries the queries.
-std::vector<double> logits_of_query(const AttentionInputs& inputs, int64_t batch, int64_t head, int64_t row);
 
 // ---- far contributions to the output ------------------------------------------------------------------------------
 

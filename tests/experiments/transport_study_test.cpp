@@ -9,6 +9,7 @@
 #include "experiments/study_random_steps.h"
 #include "experiments/study_transport_measure.h"
 #include "experiments/study_value_incoherence.h"
+#include "positional/logits.h"
 #include "positional/mechanism.h"
 #include "tests/experiments/program.h"
 
@@ -105,12 +106,9 @@ TEST(LogitsOfQuery, GiveTheWeightsThatAttentionGives) {
     Cache cache = model.new_cache(1, 150, 150);
     int looked = 0;
     model.set_observer([&](const AttentionView& view) {
-      const AttentionArguments& all = view.arguments;
-      const auto value = [](Variable x) { return x.defined() ? x.value() : Tensor{}; };
-      const AttentionInputs inputs{all.q.value(),   all.k.value(), all.v.value(), value(all.bias),
-                                   value(all.gate), all.scale,     all.transport};
+      const AttentionInputs inputs = values_of(view.arguments);
       for (const int64_t row : {int64_t{0}, inputs.q.size(1) / 2, inputs.q.size(1) - 1}) {
-        const std::vector<double> logits = mechanism::logits_of_query(inputs, 0, 1, row);
+        const std::vector<double> logits = logits_of_query(inputs, 0, 1, row);
         ASSERT_EQ(static_cast<int64_t>(logits.size()), inputs.k.size(1) - inputs.q.size(1) + row + 1);
         const std::vector<double> weights = attention_weights(inputs, 1, row);
         double sum = 0;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "positional/householder.h"
+#include "positional/logits.h"
 #include "positional/mechanism.h"
 #include "tests/positional/attention_layer.h"
 
@@ -56,6 +57,16 @@ TEST(Haar, IsOrthogonalWithScoresOfDeviationOneOverRootD) {
         ASSERT_NEAR(sum, i == j ? 1.0 : 0.0, 1e-14);
       }
   }
+  // A step is the same whichever was asked for before, and two of them can be held at a time.
+  const Step steps = haar_steps(random, 4);
+  const Map seventh = steps(7), third = steps(3);
+  std::vector<double> x(4, 1.0), y(4, 1.0);
+  third(y);
+  seventh(x);
+  const std::vector<double> rows = haar_orthogonal(random, 7, 4);
+  for (size_t r = 0; r < 4; ++r)
+    EXPECT_NEAR(x[r], rows[4 * r] + rows[4 * r + 1] + rows[4 * r + 2] + rows[4 * r + 3], 1e-14);
+  EXPECT_NE(x, y);
   std::vector<double> probe(16, 0.25);
   const Decoherence curve = decoherence(haar_steps(random, 16), 3000, probe, probe, std::vector<int64_t>{0, 1, 3}, 2);
   EXPECT_NEAR(curve.mean[0], 1.0, 1e-12);
@@ -134,12 +145,15 @@ TEST(FarMass, AgainstClosedForms) {
 
 TEST(FarMass, LogitsOfAQuery) {
   Arena arena;
-  const Tensor q = from_values(arena, {3, 2}, std::vector<double>{1, 0, 0, 1, 1, 1}, DType::f64);
-  const Tensor k = from_values(arena, {3, 2}, std::vector<double>{1, 2, 3, 4, 5, 6}, DType::f64);
-  const Tensor bias = from_values(arena, {3}, std::vector<double>{0, -1, -10}, DType::f64);
-  const Tensor gate = from_values(arena, {3}, std::vector<double>{-0.5, -1.5, -3.5}, DType::f64);
-  EXPECT_EQ(logits_of_query(q, k, 2, 0.5, bias, gate), (std::vector<double>{1.5 - 10 - 3, 3.5 - 1 - 2, 5.5}));
-  EXPECT_EQ(logits_of_query(q, k, 1, 1.0), (std::vector<double>{2, 4}));
+  const Tensor q = from_values(arena, {1, 3, 1, 2}, std::vector<double>{1, 0, 0, 1, 1, 1}, DType::f64);
+  const Tensor k = from_values(arena, {1, 3, 1, 2}, std::vector<double>{1, 2, 3, 4, 5, 6}, DType::f64);
+  const Tensor bias = from_values(arena, {1, 3}, std::vector<double>{0, -1, -10}, DType::f64);
+  const Tensor gate = from_values(arena, {1, 3, 1}, std::vector<double>{-0.5, -1.5, -3.5}, DType::f64);
+  EXPECT_EQ(logits_of_query({q, k, {}, bias, gate, 0.5, nullptr}, 0, 0, 2),
+            (std::vector<double>{1.5 - 10 - 3, 3.5 - 1 - 2, 5.5}));
+  EXPECT_EQ(logits_of_query({q, k, {}, {}, {}, 1.0, nullptr}, 0, 0, 1), (std::vector<double>{2, 4}));
+  // One query, the last of three positions.
+  EXPECT_EQ(logits_of_query({q.slice(1, 2, 1), k, {}, {}, {}, 1.0, nullptr}, 0, 0, 0), (std::vector<double>{3, 7, 11}));
 }
 
 TEST(FarContribution, CancelsWhenValuesAreRotated) {
