@@ -25,6 +25,7 @@
 #include "autograd/reductions.h"
 #include "autograd/shaping.h"
 #include "core/error.h"
+#include "core/parallel.h"
 #include "positional/projection.h"
 #include "positional/transport.h"
 
@@ -34,12 +35,13 @@ namespace {
 
 constexpr double smallest_norm = 1e-12;
 
-// f(row of x, row of y, row of third) for all rows; x, y, z contiguous of one shape.
+// f(row of x, row of y, row of z) for all rows; x, y, z contiguous of one shape.
 template <class T, class F>
 void for_rows(const Tensor& x, const Tensor& y, const Tensor& z, F&& f) {
   const int64_t dim = x.size(-1);
-  for (int64_t n = 0; n < x.shape().rows(); ++n)
-    f(x.data<T>() + n * dim, y.data<T>() + n * dim, z.data<T>() + n * dim, dim);
+  parallel_ranges(x.shape().rows(), 256, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) f(x.data<T>() + n * dim, y.data<T>() + n * dim, z.data<T>() + n * dim, dim);
+  });
 }
 
 template <class T>
@@ -168,6 +170,11 @@ class Path : public Term {
     }
     const Variable w = unit_rows(direction);
     auto* state = static_cast<PathState*>(call.state);
+    // Steps of earlier calls are no variables any more, and cached keys are brought up to date in place.
+    require(state == nullptr || !(features.q.needs_gradient() || features.k.needs_gradient() || w.needs_gradient() ||
+                                  beta.needs_gradient()),
+            "position: transport(kind=path) with a cache has no gradient; read under NoGrad, or the whole sequence "
+            "without a cache");
     const PathRows rows = rows_of_tiles(call, {w.value(), beta.value(), features.k.value()});
     tiles_ = build_path_tiles(*call.tape, rows, call.first / PathTiles::tile,
                               state == nullptr ? std::span<const Tensor>{} : state->products,

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/gradient_check.h"
+#include "core/error.h"
 #include "core/parallel.h"
 #include "positional/path.h"
 #include "positional/path_block.h"
@@ -204,6 +205,28 @@ TEST(Path, FloatFollowsDoubleOverManyTiles) {
   const Sequence same{widened(s.x), widened(s.q), widened(s.k), widened(s.v), s.tokens};
   Tape tape;
   EXPECT_LT(difference(narrow.run(tape, s).value(), wide.run(tape, same).value()), 1e-5);
+}
+
+// Steps of earlier calls are no variables any more: rather no gradient than a wrong one.
+TEST(Path, HasNoGradientThroughACache) {
+  Layer layer("transport(kind=path)", 2, 4, DType::f64);
+  Arena arena;
+  const Sequence s = random_sequence(arena, layer.settings, 1, 9);
+  const auto read = [&](Tape& tape) {
+    Position::State state = layer.position->new_state(1);
+    Features features{tape.constant(s.q), tape.constant(s.k), tape.constant(s.v)};
+    layer.position->transform({&tape, tape.constant(s.x), s.tokens, 1, 9, 0, 9, false, nullptr}, features, &state);
+  };
+  Tape tape;
+  try {
+    read(tape);
+    ADD_FAILURE() << "the weights want a gradient";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("NoGrad"), std::string::npos) << error.what();
+  }
+  Tape quiet;
+  const NoGrad none(quiet);
+  EXPECT_NO_THROW(read(quiet));
 }
 
 }  // namespace
