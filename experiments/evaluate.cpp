@@ -30,7 +30,8 @@ void check(const Transformer& model, const Corpus& corpus, const EvaluateOptions
 }
 
 struct WindowLoss {
-  double all, last;  // mean nats over all positions and over the last quarter
+  double all, last;       // mean nats over all positions and over the last quarter
+  int64_t not_finite_at;  // the first position whose loss is no finite number; -1: none
 };
 
 WindowLoss window_loss(Transformer& model, Tape& tape, const Corpus& corpus, const EvaluateOptions& options,
@@ -39,12 +40,13 @@ WindowLoss window_loss(Transformer& model, Tape& tape, const Corpus& corpus, con
   const std::vector<double> losses = sequence_losses(model, tape, tokens, options.piece);
   tape.reset();
   const size_t last = std::max<size_t>(1, losses.size() / 4);
-  WindowLoss sums{0, 0};
+  WindowLoss sums{0, 0, -1};
   for (size_t t = 0; t < losses.size(); ++t) {
+    if (sums.not_finite_at < 0 && !std::isfinite(losses[t])) sums.not_finite_at = static_cast<int64_t>(t);
     sums.all += losses[t];
     if (t + last >= losses.size()) sums.last += losses[t];
   }
-  return {sums.all / static_cast<double>(losses.size()), sums.last / static_cast<double>(last)};
+  return {sums.all / static_cast<double>(losses.size()), sums.last / static_cast<double>(last), sums.not_finite_at};
 }
 
 int64_t windows_at(int64_t length, const EvaluateOptions& options) {
@@ -95,6 +97,14 @@ LengthResult evaluate_length(Transformer& model, const Corpus& corpus, const Eva
     result.nats += difference / static_cast<double>(count);
     squares += difference * (loss.all - result.nats);
     result.last_nats += (loss.last - result.last_nats) / static_cast<double>(count);
+    if (loss.not_finite_at >= 0 && (result.not_finite_at < 0 || loss.not_finite_at < result.not_finite_at))
+      result.not_finite_at = loss.not_finite_at;
+  }
+  if (result.not_finite_at >= 0) {
+    for (double* x : {&result.nats, &result.last_nats, &result.standard_error})
+      if (std::isnan(*x)) *x = std::nan("");  // without the sign that it has from somewhere
+    result.note = fmt::format("the loss is not finite from position {} on", result.not_finite_at);
+    if (const std::string why = model.position(0).overflow(length); !why.empty()) result.note += "; " + why;
   }
   if (count > 1)
     result.standard_error = std::sqrt(squares / static_cast<double>(count - 1) / static_cast<double>(count));
@@ -103,17 +113,20 @@ LengthResult evaluate_length(Transformer& model, const Corpus& corpus, const Eva
   return result;
 }
 
+// What is not finite becomes null when it is written.
 json to_json(const LengthResult& result) {
-  return {{"length", result.length},
-          {"windows", result.windows},
-          {"nats_per_token", result.nats},
-          {"standard_error", result.standard_error},
-          {"last_quarter_nats_per_token", result.last_nats},
-          {"bits_per_token", result.bits()},
-          {"perplexity", result.perplexity()},
-          {"ratio_to_training_length", result.ratio},
-          {"seconds", result.seconds},
-          {"peak_bytes", result.peak_bytes}};
+  json object = {{"length", result.length},
+                 {"windows", result.windows},
+                 {"nats_per_token", result.nats},
+                 {"standard_error", result.standard_error},
+                 {"last_quarter_nats_per_token", result.last_nats},
+                 {"bits_per_token", result.bits()},
+                 {"perplexity", result.perplexity()},
+                 {"ratio_to_training_length", result.ratio},
+                 {"seconds", result.seconds},
+                 {"peak_bytes", result.peak_bytes}};
+  if (!result.note.empty()) object["note"] = result.note;
+  return object;
 }
 
 }  // namespace
@@ -220,6 +233,8 @@ std::string table(const Evaluation& evaluation) {
     text += fmt::format("{:>8}  {:>10.4f}  {:>8.4f}  {:>10.4f}  {:>12.5g}  {:>12.5g}  {:>8.2f}  {:>9}\n", result.length,
                         result.nats, result.standard_error, result.bits(), result.perplexity(), result.ratio,
                         result.seconds, bytes_text(static_cast<double>(result.peak_bytes)));
+  for (const LengthResult& result : evaluation.lengths)
+    if (!result.note.empty()) text += fmt::format("note: at length {} {}\n", result.length, result.note);
   return text;
 }
 

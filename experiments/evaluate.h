@@ -31,12 +31,14 @@ struct EvaluateOptions {
 struct LengthResult {
   int64_t length = 0;
   int64_t windows = 0;
-  double nats = 0;            // mean over windows and positions, a token
-  double standard_error = 0;  // of that mean, from the spread of the windows; 0 for a single one
-  double last_nats = 0;       // mean over the last quarter of the positions: those with the longest context
-  double ratio = 1;           // perplexity over the perplexity at the training length
-  double seconds = 0;         // for all windows
-  size_t peak_bytes = 0;      // the process's peak resident memory while this length was worked off
+  double nats = 0;             // mean over windows and positions, a token
+  double standard_error = 0;   // of that mean, from the spread of the windows; 0 for a single one
+  double last_nats = 0;        // mean over the last quarter of the positions: those with the longest context
+  double ratio = 1;            // perplexity over the perplexity at the training length
+  double seconds = 0;          // for all windows
+  size_t peak_bytes = 0;       // the process's peak resident memory while this length was worked off
+  int64_t not_finite_at = -1;  // the first position, in any window, whose loss is NaN or infinite; -1: none
+  std::string note = {};       // in that case a sentence that says so, and why where a strategy knows
 
   double bits() const;
   double perplexity() const;

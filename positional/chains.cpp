@@ -1,6 +1,8 @@
 #include "positional/chains.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "autograd/attention.h"
 #include "autograd/elementwise.h"
@@ -52,6 +54,17 @@ Tensor ChainFamily::weights_of(PositionTables& tables, int64_t first, int64_t co
     return dtype == DType::f64 ? exact : converted(arena, exact, dtype);
   };
   return tables.get(sign > 0 ? names.plus : names.minus, first + count, std::ref(make)).slice(0, first, count);
+}
+
+int64_t ChainFamily::first_overflow(int64_t positions, bool back, DType dtype) const {
+  const double most =
+      dtype == DType::f32 ? static_cast<double>(std::numeric_limits<float>::max()) : std::numeric_limits<double>::max();
+  std::vector<double> row(static_cast<size_t>(layout.columns()));
+  for (int64_t n = 0; n < positions; ++n) {
+    weights(static_cast<double>(back ? -n : n), row.data());
+    if (!std::ranges::all_of(row, [&](double weight) { return std::fabs(weight) <= most; })) return n;
+  }
+  return -1;
 }
 
 // ---- the absolute evaluation --------------------------------------------------------------------------------------
@@ -184,15 +197,20 @@ class AnchoredTransport : public TileTransport {
   const ChainLayout* layout_;
 };
 
-// The tables' rows for keys first .. first + count - 1: n = a - j, 32 down to -31 within a tile.
-AnchoredTables key_tables(Arena& arena, const AnchoredTables& all, int64_t first, int64_t count) {
-  const auto rows_of = [&](const Tensor& table) {
-    const Tensor rows = empty(arena, {count, table.size(1)}, table.dtype());
-    for (int64_t t = 0; t < count; ++t)
-      rows.slice(0, t, 1).copy_from(table.slice(0, TileTransport::tile - (first + t) % TileTransport::tile, 1));
-    return rows;
+// The rows for keys first .. first + count - 1: n = a - j, 32 down to -31 within a tile.
+AnchoredTables key_tables(const ChainFamily& family, PositionTables& tables, int64_t first, int64_t count,
+                          DType dtype) {
+  const AnchoredTables all = anchored_tables(family, tables, TileTransport::tile, dtype);
+  const auto rows_of = [&](const std::string& name, const Tensor& table) {
+    const auto make = [&](Arena& arena, int64_t positions) {
+      const Tensor rows = empty(arena, {positions, table.size(1)}, dtype);
+      for (int64_t j = 0; j < positions; ++j)
+        rows.slice(0, j, 1).copy_from(table.slice(0, TileTransport::tile - j % TileTransport::tile, 1));
+      return rows;
+    };
+    return tables.get(name, first + count, std::ref(make)).slice(0, first, count);
   };
-  return {rows_of(all.phasors), rows_of(all.weights)};
+  return {rows_of(family.names.key_phasors, all.phasors), rows_of(family.names.key_weights, all.weights)};
 }
 
 }  // namespace
@@ -200,8 +218,7 @@ AnchoredTables key_tables(Arena& arena, const AnchoredTables& all, int64_t first
 FORMULA("anchored keys", "k~_j = G(a - j) k_j = (sum_s w_s(a - j) N^s) R(-(a - j) w) k_j,  a the anchor of its tile",
         "dk_j = G(a - j)^T dk~_j");
 Variable anchor_keys(Tape& tape, Variable k, const ChainFamily& family, PositionTables& tables, int64_t first) {
-  const AnchoredTables rows =
-      key_tables(tape.arena(), anchored_tables(family, tables, TileTransport::tile, k.dtype()), first, k.size(1));
+  const AnchoredTables rows = key_tables(family, tables, first, k.size(1), k.dtype());
   const ChainLayout* layout = &family.layout;
   const Tensor y = tape.empty(k.shape(), k.dtype());
   const kernels::ChainAction action{k.value(), {y}, rows.phasors, rows.weights, Shift::up, true};

@@ -24,8 +24,10 @@ struct ChainTableNames {
         plus(family + " weights +"),
         minus(family + " weights -"),
         anchored_phasors(family + " anchored phasors"),
-        anchored_weights(family + " anchored weights") {}
-  std::string phasors, plus, minus, anchored_phasors, anchored_weights;
+        anchored_weights(family + " anchored weights"),
+        key_phasors(family + " key phasors"),
+        key_weights(family + " key weights") {}
+  std::string phasors, plus, minus, anchored_phasors, anchored_weights, key_phasors, key_weights;
 };
 
 // One family of matrices G(n), as tables.
@@ -39,6 +41,9 @@ struct ChainFamily {
   // layout.columns() places.
   std::function<void(double n, double* row)> weights;
   ChainTableNames names;
+
+  // The first n < positions whose weights the dtype cannot hold, of n or (with `back`) -n; -1 when it holds them all.
+  int64_t first_overflow(int64_t positions, bool back, DType dtype) const;
 
   // Row t belongs to n = sign (first + t): phasors of |n| [count, D], weights of n [count, columns].
   Tensor phasors(PositionTables& tables, int64_t first, int64_t count, DType dtype) const;
@@ -55,7 +60,8 @@ void transform_by_chains_composed(Tape& tape, Features& features, const ChainFam
 // are carried there,
 //   q_i^T G(i - j) k_j = (G(i - a)^T q_i)^T (G(a - j) k_j),   a = 64 J + 32
 // so that neither factor grows with the position: only the lag is left. Keys are anchored by anchor_keys, queries by
-// the transport.
+// the transport. That takes a group: where p_r is taken at absolute positions (stabilized, light-cone), a score is a
+// function of i and j and not of i - j, and there is nothing to be carried to an anchor but e^{-g n}.
 Variable anchor_keys(Tape& tape, Variable k, const ChainFamily& family, PositionTables& tables, int64_t first);
 TileTransport* anchored_transport(Tape& tape, const ChainFamily& family, PositionTables& tables, int64_t positions,
                                   DType dtype);

@@ -248,9 +248,10 @@ std::vector<InvariantRow> measure_invariants(DType dtype) {
     bool representation;
   };
   for (const Family& family :
-       {Family{"rope", true}, Family{"jordan(order=3)", true}, Family{"jordan(order=2,damping=0.00001)", true},
-        Family{"pj-rotary(order=2)", true}, Family{"pj-rotary(order=2,affine=0)", true},
-        Family{"jordan(order=2,mode=stabilized)", false}, Family{"pj-rotary(order=2,chart=lc)", false}}) {
+       {Family{"rope", true}, Family{"jordan(order=3)", true},
+        Family{"jordan(order=2,damping=0.00001,anchored=0)", true}, Family{"pj-rotary(order=2)", true},
+        Family{"pj-rotary(order=2,affine=0)", true}, Family{"jordan(order=2,mode=stabilized)", false},
+        Family{"pj-rotary(order=2,chart=lc)", false}}) {
     Layer layer(family.spec, 12, dtype);
     rows.push_back({"closure", family.spec, closure_error(layer, 37, 1200), law_if(family.representation)});
     rows.push_back({"inverse", family.spec, inverse_error(layer, 777), unit});

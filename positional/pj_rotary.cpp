@@ -22,11 +22,19 @@ namespace {
 class PjRotary : public Term {
  public:
   PjRotary(const TermSpec& spec, const PositionSettings& settings)
-      : settings_(settings), family_(make_family(spec, settings)) {}
+      : settings_(settings), text_(spec.text()), family_(make_family(spec, settings)) {}
 
   void transform(const PositionCall& call, Features& features) override {
     const auto form = call.composed ? transform_by_chains_composed : transform_by_chains;
     form(*call.tape, features, family_, *settings_.tables, call.first);
+  }
+
+  std::string overflow(int64_t positions) const override {
+    const int64_t at = family_.first_overflow(positions, false, settings_.dtype);
+    return at < 0
+               ? ""
+               : fmt::format("'{}' overflows {} at position {}: take fewer slots (order), a larger scale, or chart=lc",
+                             text_, name_of(settings_.dtype), at);
   }
 
  private:
@@ -53,6 +61,7 @@ class PjRotary : public Term {
   }
 
   PositionSettings settings_;
+  std::string text_;
   ChainFamily family_;
 };
 

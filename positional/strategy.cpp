@@ -181,6 +181,13 @@ bool Position::keys_hold(int64_t total) const {
   return std::all_of(terms_.begin(), terms_.end(), [&](const auto& term) { return term->keys_hold(total); });
 }
 
+std::string Position::overflow(int64_t positions) const {
+  std::string all;
+  for (const auto& term : terms_)
+    if (const std::string own = term->overflow(positions); !own.empty()) all += (all.empty() ? "" : "; ") + own;
+  return all;
+}
+
 double Position::logit_scale(int64_t total) const {
   double product = 1.0;
   for (const auto& term : terms_) product *= term->logit_scale(total);

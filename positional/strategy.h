@@ -144,6 +144,13 @@ class Term {
     return 1.0;
   }
 
+  // Where the features leave the range of the dtype within `positions`, and what SPEC would keep them in it, as part of
+  // a sentence; empty when they do not. What is said beside a loss that is not finite.
+  virtual std::string overflow(int64_t positions) const {
+    (void)positions;
+    return {};
+  }
+
   // The parts of the lag bias by sector and order, for the diagnostics; empty when it has none.
   virtual std::vector<SectorComponent> components() { return {}; }
 };
@@ -192,6 +199,7 @@ class Position {
   TileTransport* tile_transport(PositionCall call, const Features& features, State* state);
   bool keys_hold(int64_t total) const;
   double logit_scale(int64_t total) const;
+  std::string overflow(int64_t positions) const;
 
  private:
   std::vector<TermSpec> specs_;

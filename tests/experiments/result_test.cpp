@@ -54,6 +54,31 @@ TEST_F(Trained, EvaluationIsTheLossOfTheFullForwardPass) {
   EXPECT_EQ(json::parse(read_file(folder_.path("run/eval.json"))).at("lengths").size(), 2u);
 }
 
+// A loss that is no number: a line that says from where on, and why where the strategy knows; null in the JSON.
+TEST(Eval, SaysWhyALossIsNotFinite) {
+  const Folder folder;
+  const std::string data = folder.write("text.txt", sample_text(6000));
+  const auto eval = [&](const std::string& position, const std::string& out) {
+    EXPECT_EQ(sextant(tiny_model(data, folder.path(out), {"--steps", "1", "--position", position})).status, 0);
+    return sextant({"eval", folder.path(out), "--lengths", "16,300", "--windows", "2", "--json"});
+  };
+  const ProgramRun bad = eval("jordan(damping=1,anchored=0)", "bad");
+  ASSERT_EQ(bad.status, 0) << bad.err;
+  const json lengths = json::parse(bad.out).at("lengths");
+  EXPECT_TRUE(lengths[0].at("nats_per_token").is_number());
+  EXPECT_FALSE(lengths[0].contains("note"));
+  for (const char* key : {"nats_per_token", "perplexity", "ratio_to_training_length", "last_quarter_nats_per_token"})
+    EXPECT_TRUE(lengths[1].at(key).is_null()) << key;
+  const std::string note = lengths[1].at("note");
+  for (const char* part : {"not finite from position", "'jordan(", "overflows f32 at position 88", "anchored=0"})
+    EXPECT_NE(note.find(part), std::string::npos) << note;
+  EXPECT_NE(bad.err.find("note: at length 300 " + note + "\n"), std::string::npos) << bad.err;
+  const ProgramRun good = eval("jordan(damping=1)", "good");
+  ASSERT_EQ(good.status, 0) << good.err;
+  EXPECT_TRUE(json::parse(good.out).at("lengths")[1].at("nats_per_token").is_number()) << good.out;
+  EXPECT_EQ(good.err.find("note:"), std::string::npos) << good.err;
+}
+
 TEST_F(Trained, GreedySamplesAreTheFullForwardPasssFirstChoices) {
   const ProgramRun run =
       sextant({"sample", folder_.path("run"), "--prompt", "the s", "--tokens", "40", "--temperature", "0", "--json"});

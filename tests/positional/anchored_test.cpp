@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "positional/strategy.h"
+#include "tests/positional/attention_layer.h"
 #include "tests/positional/quad.h"
 
 namespace sextant {
@@ -126,6 +127,79 @@ Errors errors(int64_t order, int64_t length, int64_t key_tile) {
   }
   return worst;
 }
+
+// ---- damping ------------------------------------------------------------------------------------------------------
+
+// e^{g j} of the plain evaluation overflows f32 after some 88 / g positions; without a word in the SPEC there are
+// anchors. In f32 against the definition, at lags where something is left: e^{-g n} <q, R(-n w) k> for order 1.
+TEST(DampedJordan, IsEvaluatedFromAnchorsWithoutBeingAsked) {
+  Arena arena;
+  const Tensor q = random_rows(arena, 1), k = random_rows(arena, 2);
+  const auto exact_score_at = [](const float* a, const float* b, double damping, int64_t lag) {
+    double sum = 0;
+    for (int64_t d = 0; d < dim; d += 2) {
+      const double angle = -std::pow(10000.0, -static_cast<double>(d) / dim) * static_cast<double>(lag);
+      const double a0 = a[d], a1 = a[d + 1], b0 = b[d], b1 = b[d + 1];
+      sum += std::cos(angle) * (a0 * b0 + a1 * b1) + std::sin(angle) * (a1 * b0 - a0 * b1);
+    }
+    return std::exp(-damping * static_cast<double>(lag)) * sum;
+  };
+  for (const double damping : {1e-6, 0.01, 0.3, 2.2}) {
+    const std::string spec = fmt::format("jordan(mode=exact,order=1,damping={})", damping);
+    for (const int64_t query_tile : {int64_t{0}, int64_t{511}, int64_t{2047}}) {
+      for (int64_t key_tile = std::max<int64_t>(0, query_tile - 1); key_tile <= query_tile; ++key_tile) {
+        const auto have = scores(spec, q, k, query_tile, key_tile);
+        for (int64_t i = 0; i < tile; ++i)
+          for (int64_t j = 0; j < tile; ++j) {
+            const int64_t lag = (query_tile - key_tile) * tile + i - j;
+            if (lag < 0) continue;
+            const float *qi = q.data<float>() + i * dim, *kj = k.data<float>() + j * dim;
+            // What underflows at strong damping is below an ulp of what there would be without.
+            const double undamped = size_of_logit(qi, kj, 1, lag), floor = damping > 1 ? 0x1p-23 * undamped : 1e-37;
+            ASSERT_NEAR(static_cast<double>(have[static_cast<size_t>(i * tile + j)]),
+                        exact_score_at(qi, kj, damping, lag),
+                        1e-5 * std::exp(-damping * static_cast<double>(lag)) * undamped + floor)
+                << damping << " query tile " << query_tile << " lag " << lag;
+          }
+      }
+    }
+  }
+}
+
+// Of stabilized chains the damping alone is anchored: the scores are those of the plain evaluation, in f64 and where
+// that does not overflow.
+TEST(DampedJordan, StabilizedChainsKeepTheirScores) {
+  for (const char* sigma : {"tanh", "algebraic"}) {
+    const std::string spec = fmt::format("jordan(order=3,mode=stabilized,sigma={},scale=64,damping=0.02", sigma);
+    testing_layer::Layer plain(spec + ",anchored=0)", 2, 12, DType::f64), anchored(spec + ")", 2, 12, DType::f64);
+    Arena arena;
+    Tape tape;
+    const auto s = testing_layer::random_sequence(arena, plain.settings, 2, 300);
+    const Tensor expected = plain.run(tape, s).value();
+    EXPECT_LT(testing_layer::difference(anchored.run(tape, s).value(), expected), 1e-12) << sigma;
+    EXPECT_LT(testing_layer::difference(anchored.run(tape, s, true).value(), expected), 1e-12) << sigma;
+    EXPECT_LT(testing_layer::difference(anchored.run_cached(arena, s, {1, 70, 29, 200}), expected), 1e-12) << sigma;
+  }
+}
+
+TEST(DampedJordan, SaysWhereAndWhyTheFeaturesOverflow) {
+  const auto said = [](const std::string& spec, int64_t positions) {
+    return Layer(spec).position->overflow(positions);
+  };
+  // e^{0.01 j} leaves f32 at j = 8873, since 88.7228 is the logarithm of its largest number.
+  EXPECT_EQ(said("jordan(order=1,damping=0.01,anchored=0)", 8873), "");
+  const std::string plain = said("alibi+jordan(order=1,damping=0.01,anchored=0)", 32768);
+  for (const char* part : {"jordan(", "f32", "position 8873", "anchored=0"})
+    EXPECT_NE(plain.find(part), std::string::npos) << plain;
+  EXPECT_EQ(said("jordan(damping=0.01)", 1 << 20), "");
+  EXPECT_EQ(said("jordan", 1 << 20), "");
+  EXPECT_NE(said("jordan(order=12,mode=exact)", 32768).find("fewer slots"), std::string::npos);
+  EXPECT_NE(said("jordan(order=12,mode=exact,anchored=1)", 32768).find("at lag"), std::string::npos);
+  EXPECT_NE(said("pj-rotary(order=11,scale=0.001)", 32768).find("chart=lc"), std::string::npos);
+  EXPECT_EQ(said("pj-rotary(order=11,scale=0.001,chart=lc)", 32768), "");
+}
+
+// ---- exact chains -------------------------------------------------------------------------------------------------
 
 struct Far {
   int64_t order, length;
