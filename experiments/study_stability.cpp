@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "experiments/study.h"
+#include "experiments/study_anchoring.h"
 #include "positional/diagnostics.h"
 
 namespace sextant::study {
@@ -98,6 +99,11 @@ std::vector<Piece> pieces(const Plan& plan) {
                  {{"positions", at}, {"trials", trials}, {"seed", plan.seed}},
                  1,
                  [=, seed = plan.seed](const Workplace&) { return resolution(at, trials, seed); }});
+  const std::vector<int64_t> lengths =
+      plan.scale == Scale::smoke ? std::vector<int64_t>{2048, 4096} : std::vector<int64_t>{4096, 32768, 65536};
+  all.push_back({"anchoring", {{"lengths", lengths}, {"seed", plan.seed}}, 4, [=, seed = plan.seed](const Workplace&) {
+                   return measure_anchoring(lengths, seed);
+                 }});
   return all;
 }
 
@@ -277,9 +283,12 @@ Outcome outcome(const Plan&, const Results& results) {
     made.findings.push_back(lost_retrieval(resolved->second));
   }
   made.findings.push_back(anchored_keys(results));
+  const auto anchoring = results.find("anchoring");
+  if (anchoring != results.end()) made.findings.push_back(anchoring_finding(anchoring->second));
   made.sections.push_back(scales_section(results, "largest_key", "Size of cached keys", "largest norm of a unit key"));
   made.sections.push_back(scales_section(results, "largest_logit", "Size of logits", "largest |logit|"));
   made.sections.push_back(scales_table(results));
+  if (anchoring != results.end()) made.sections.push_back(anchoring_section(anchoring->second));
   if (resolved != results.end()) {
     made.sections.push_back(resolution_table(resolved->second));
     made.sections.push_back(span_against_retrieval(resolved->second));
@@ -291,7 +300,9 @@ const RegisterStudy registered(
     {.name = "stability",
      .question = "How large do queries, keys and logits become at long range, and what does bounding them lose?",
      .protocol = "Norms, logits and cached keys of RoPE, Jordan chains and the light cone by length, one head of 16 "
-                 "dimensions,\ntrained length 256; phase span and retrieval among hard negatives in far windows.",
+                 "dimensions,\ntrained length 256; phase span and retrieval among hard negatives in far windows; "
+                 "digits and seconds of "
+                 "anchored chains.",
      .source = "PJ-RoPE (arXiv 2606.05345)",
      .paper = "the light cone bounds the scales at 32,768 and loses far-range phase span and retrieval resolution",
      .pieces = pieces,
