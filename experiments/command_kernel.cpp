@@ -164,8 +164,16 @@ double energy(const Response& response) {
   return sum;
 }
 
-// What one picture can hold: a bias by its components, sorted so that a sector's stand together and the sum comes last;
-// a transform by its strongest responses.
+// How many times a curve goes from one end of its range to the other.
+double swings(const Response& response) {
+  double way = 0;
+  for (size_t n = 1; n < response.values.size(); ++n) way += std::fabs(response.values[n] - response.values[n - 1]);
+  const auto [low, high] = std::ranges::minmax(response.values);
+  return high > low ? way / (high - low) : 0;
+}
+
+// What one picture can hold: a bias by its components, sorted so that a sector's stand together and the sum comes last,
+// in front; a transform by its strongest responses, the slow ones in front of the fast ones.
 std::vector<Response> readable(std::vector<Response> responses, int head) {
   constexpr size_t most = 12;
   std::erase_if(responses, [&](const Response& response) { return response.head != head; });
@@ -180,19 +188,35 @@ std::vector<Response> readable(std::vector<Response> responses, int head) {
     std::erase_if(responses, [&, count = size_t{0}](const Response& r) mutable {
       return r.kind == "transform" && ++count > most;
     });
+  std::ranges::stable_sort(responses, [](const Response& a, const Response& b) {
+    return a.kind == "transform" && b.kind == "transform" && swings(a) > swings(b);
+  });
   return responses;
 }
 
-Series series_of(const Request& request, const Response& response, bool logarithmic) {
-  Series series{.label = response.kind == "transform" ? response.component : response.kind + " " + response.component,
+Series series_of(const Request& request, const Response& response, int number, bool logarithmic) {
+  constexpr double followed = 40;  // swings that an eye follows across a picture
+  const bool transform = response.kind == "transform", sum = response.component == "sum";
+  Series series{.label = transform ? response.component : response.kind + " " + response.component,
                 .x = {},
-                .y = {}};
+                .y = {},
+                .look = sum ? black_look : number + (number >= black_look ? 1 : 0),
+                .faint = transform && swings(response) > followed};
   for (size_t n = 0; n < request.lags.size(); ++n) {
     if (logarithmic && request.lags[n] == 0) continue;
     series.x.push_back(static_cast<double>(request.lags[n]));
     series.y.push_back(response.values[n]);
   }
   return series;
+}
+
+bool coincide(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = 0, difference = 0;
+  for (size_t n = 0; n < a.size(); ++n) {
+    most = std::max(most, std::fabs(a[n]));
+    difference = std::max(difference, std::fabs(a[n] - b[n]));
+  }
+  return difference <= 1e-9 * most;
 }
 
 // One panel for what is added to logits, one for what transforms rows: their units have nothing in common.
@@ -204,11 +228,18 @@ std::vector<Plot> plots_of(const Request& request, const std::vector<Response>& 
   for (const bool transform : {false, true}) {
     Plot plot{.title = fmt::format("{}, head {}", request.spec, head),
               .x_label = logarithmic ? "lag d in tokens (log)" : "lag d in tokens",
-              .y_label = transform ? "response of unit vectors, <q~, k~>" : "b(d) in nats",
+              .y_label = transform ? "response of unit vectors, <q~, k~>" : "added to the logit (nats)",
               .series = {},
               .log_x = logarithmic};
     for (const Response& response : shown) {
-      if ((response.kind == "transform") == transform) plot.series.push_back(series_of(request, response, logarithmic));
+      if ((response.kind == "transform") != transform) continue;
+      Series series = series_of(request, response, static_cast<int>(plot.series.size()), logarithmic);
+      const auto alike =
+          std::ranges::find_if(plot.series, [&](const Series& other) { return coincide(other.y, series.y); });
+      if (alike == plot.series.end())
+        plot.series.push_back(std::move(series));
+      else  // one would hide the other
+        alike->label += " = " + response.component;
     }
     if (context < request.lags.back() && context > request.lags.front()) {
       plot.mark_x = static_cast<double>(context);

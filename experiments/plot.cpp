@@ -51,7 +51,8 @@ size_t look_of(const Series& series, size_t number) {
 std::string style(const Series& series, size_t number) {
   const size_t look = look_of(series, number) % colours.size();
   const int dash = 1 + static_cast<int>(look_of(series, number) / colours.size()) % 4;
-  const std::string line = fmt::format("lc rgb '{}' lw 2 dt {}", colours[look], dash);
+  const std::string line = series.faint ? fmt::format("lc rgb '#90{}' lw 0.7 dt {}", colours[look] + 1, dash)
+                                        : fmt::format("lc rgb '{}' lw 2 dt {}", colours[look], dash);
   return series.points ? fmt::format("with linespoints {} pt {} ps 0.7", line, shapes[look]) : "with lines " + line;
 }
 
@@ -84,6 +85,7 @@ std::string panel(const Plot& plot) {
   text += fmt::format("set title {} font ',15'\nset xlabel {}.\"\\n \" offset 0,0.5\nset ylabel {}\n",
                       quoted(plot.title), quoted(plot.x_label), quoted(plot.y_label));
   if (!plot.categories.empty()) return text + bars(plot);
+  text += "set autoscale xfix\n";  // to the last point, not on to the next tic
   if (plot.log_x) text += "set logscale x 2\nset format x '%.0f'\n";
   if (plot.log_y) text += "set logscale y 10\nset format y '%g'\n";
   if (plot.y_top) text += fmt::format("set yrange [*:{}]\n", *plot.y_top);
@@ -91,7 +93,7 @@ std::string panel(const Plot& plot) {
     text +=
         fmt::format("set arrow 1 from first {0}, graph 0 to first {0}, graph 1 nohead lc rgb '#888888' lw 1.5 dt 2\n",
                     *plot.mark_x);
-    text += fmt::format("set label 1 {} at first {}, graph 0.97 offset 0.6,0 tc rgb '#666666' font ',12'\n",
+    text += fmt::format("set label 1 {} at first {}, graph 1.04 center tc rgb '#666666' font ',12'\n",
                         quoted(plot.mark_label), *plot.mark_x);
   }
   // Error bars first, so that the marks lie on top of them.

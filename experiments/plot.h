@@ -14,6 +14,7 @@ struct Series {
   bool points = false;              // marks at the points, for few of them
   bool in_legend = true;            // false: what it is stands in the text or follows from its look
   int look = -1;                    // which colour and mark; -1: the next one. For series that belong together
+  bool faint = false;               // thin and pale: turns too often to be followed, and is a background to others
 };
 
 struct Plot {
@@ -26,6 +27,8 @@ struct Plot {
   std::vector<std::string> categories = {};  // bars in place of lines: a group for each, of y[i] of every series,
   bool stacked = false;                      // one upon the other or side by side
 };
+
+constexpr int black_look = 6;
 
 // What a plot shows, in words, for those who cannot see it.
 std::string description(const Plot& plot);

@@ -5,6 +5,7 @@
 
 #include "autograd/reductions.h"
 #include "core/error.h"
+#include "positional/logits.h"
 
 namespace sextant {
 
@@ -33,31 +34,6 @@ struct Sequence {
     call = {&tape, tape.constant(input), tokens, 1, length, 0, length, false, nullptr};
   }
 };
-
-}  // namespace
-
-std::vector<double> key_scores(Arena& arena, const Tensor& query, const Tensor& keys, const TileTransport* transport,
-                               int64_t batch, int64_t head, int64_t position) {
-  const int64_t tile = TileTransport::tile;
-  std::vector<double> result(static_cast<size_t>(position + 1));
-  const Tensor carried = converted(arena, query, DType::f64);
-  for (int64_t J = position / tile; J >= 0; --J) {
-    const int64_t first = J * tile, count = std::min(tile, keys.size(0) - first);
-    const TilePair pair{batch, head, position / tile, J, position, 1, count};
-    const Tensor of_tile = converted(arena, keys.slice(0, first, count), DType::f64),
-                 scores = zeros(arena, {1, count}, DType::f64);
-    if (transport != nullptr) transport->carry(pair, query, carried);
-    if (transport != nullptr && pair.diagonal() && transport->overrides_diagonal())
-      transport->diagonal_scores(pair, carried, of_tile, scores);
-    else
-      kernels::matmul(carried, of_tile.transpose(0, 1), {scores, false});
-    for (int64_t j = 0; j < std::min(count, position + 1 - first); ++j)
-      result[static_cast<size_t>(first + j)] = scores.flat(j);
-  }
-  return result;
-}
-
-namespace {
 
 Variable unit_rows(Tape& tape, const PositionSettings& settings, int64_t length, int64_t coordinate) {
   const Tensor x = tape.zeros({1, length, settings.heads, settings.head_dim}, DType::f64);
@@ -94,22 +70,21 @@ std::vector<Response> transform_responses(PositionStand& stand, std::span<const 
     const Variable unit = unit_rows(tape, settings, length, coordinate);
     Features features{unit, unit, unit};
     stand.position().transform(sequence.call, features, nullptr);
-    f(tape.arena(), features, stand.position().tile_transport(sequence.call, features, nullptr));
+    f(features, stand.position().tile_transport(sequence.call, features, nullptr));
   };
   Arena arena;
-  std::vector<Tensor> queries;  // by coordinate, [H, D] of the last position
+  std::vector<Tensor> queries;  // by coordinate, [1, 1, H, D] of the last position
   for (const int64_t a : coordinates)
-    with_unit_rows(a, [&](Arena&, const Features& features, const TileTransport*) {
-      queries.push_back(converted(arena, features.q.value().select(0, 0).select(0, query_position), DType::f64));
+    with_unit_rows(a, [&](const Features& features, const TileTransport*) {
+      queries.push_back(converted(arena, features.q.value().slice(1, query_position, 1), DType::f64));
     });
   std::vector<Response> all;
   for (const int64_t b : coordinates) {
-    with_unit_rows(b, [&](Arena& scratch, const Features& features, const TileTransport* transport) {
+    with_unit_rows(b, [&](const Features& features, const TileTransport* transport) {
       for (const int head : heads) {
         for (size_t a = 0; a < coordinates.size(); ++a) {
           const auto by_position =
-              key_scores(scratch, queries[a].slice(0, head, 1), features.k.value().select(0, 0).select(1, head),
-                         transport, 0, head, query_position);
+              logits_of_query({queries[a], features.k.value(), {}, {}, {}, 1.0, transport}, 0, head, 0);
           Response response{"transform", head, fmt::format("q{} k{}", coordinates[a], b), "",
                             at_lags(by_position, lags)};
           if (std::ranges::any_of(response.values, [](double value) { return std::fabs(value) > 1e-13; }))
@@ -132,9 +107,18 @@ std::vector<Response> bias_responses(PositionStand& stand, std::span<const int64
   Response sum{"bias", head, "sum", "", {}};
   for (const int64_t lag : lags) sum.values.push_back(bias.value().at({head, lag}));
   all.push_back(std::move(sum));
-  for (const auto& term : stand.position().terms()) {
-    for (const SectorComponent& component : term->components()) {
-      Response response{"bias", head, fmt::format("{} {}", component.sector, component.order), component.sector, {}};
+  const auto& terms = stand.position().terms();
+  const auto has_components = [](const auto& term) { return !term->components().empty(); };
+  const bool several = std::ranges::count_if(terms, has_components) > 1;  // which may share sectors
+  for (size_t n = 0; n < terms.size(); ++n) {
+    const std::string name = stand.position().specs()[n].name();
+    for (const SectorComponent& component : terms[n]->components()) {
+      Response response{"bias",
+                        head,
+                        fmt::format("{}{} {}", several && name != component.sector ? name + " " : "", component.sector,
+                                    component.order),
+                        component.sector,
+                        {}};
       for (const int64_t lag : lags) response.values.push_back(component.value(head, lag));
       all.push_back(std::move(response));
     }

@@ -31,7 +31,8 @@ class PositionStand {
 struct Response {
   std::string kind;  // "transform", "bias" or "gate"
   int head = 0;
-  std::string component;  // bias: "sum", "FJ 1", "affine 0"; transform: "q2 k4" (coordinates); gate: "F"
+  std::string component;  // bias: "sum", "FJ 1", "affine 0", of several terms "alibi affine 1"; transform: "q2 k4"
+                          // (coordinates); gate: "F"
   std::string sector;     // of a bias component; empty otherwise
   std::vector<double> values;
 };
@@ -42,11 +43,6 @@ struct Response {
 std::vector<Response> transform_responses(PositionStand& stand, std::span<const int64_t> lags, int64_t query_position,
                                           std::span<const int> heads, std::span<const int64_t> coordinates,
                                           uint64_t seed = 1);
-
-// <q~_i, k~_j> for all j <= i, i = `position`: the transformed query row [1, D] against the transformed keys [T, D] of
-// the same sequence and head, tile by tile where a transport has to carry the row.
-std::vector<double> key_scores(Arena& arena, const Tensor& query, const Tensor& keys, const TileTransport* transport,
-                               int64_t batch, int64_t head, int64_t position);
 
 // b_h by lag: the sum (as the layer computes it), and each component where the strategy tells them apart.
 std::vector<Response> bias_responses(PositionStand& stand, std::span<const int64_t> lags, int head);

@@ -128,5 +128,18 @@ TEST(Resolution, LightConeLosesFarPhaseSpanAndRetrieval) {
   EXPECT_LT(light_cone_hits, 0.3);
 }
 
+// ALiBi's slope and the affine term's are one sector: a reader must be able to tell them apart.
+TEST(Responses, TermsThatShareASectorHaveNamesOfTheirOwn) {
+  const std::vector<int64_t> lags{0, 5, 9};
+  const auto names = [&](const char* spec) {
+    PositionStand stand(spec, settings_of(1, 16));
+    std::vector<std::string> all;
+    for (const Response& response : bias_responses(stand, lags, 0)) all.push_back(response.component);
+    return all;
+  };
+  EXPECT_EQ(names("alibi+affine"), (std::vector<std::string>{"sum", "alibi affine 1", "affine 0", "affine 1"}));
+  EXPECT_EQ(names("rope+affine"), (std::vector<std::string>{"sum", "affine 0", "affine 1"}));
+}
+
 }  // namespace
 }  // namespace sextant
