@@ -10,29 +10,30 @@ namespace sextant {
 
 namespace {
 
-constexpr int64_t most = int64_t{1} << 40;
-
 // Whatever stands on the command line replaces what is in `options`.
 void apply(const Arguments& arguments, TrainOptions& options) {
-  const auto integer = [&](const char* name, int64_t low, int64_t& value) {
-    if (arguments.given(name)) value = arguments.integer(name, low, most);
+  const auto size = [&](const char* name, int64_t& value) {
+    if (arguments.given(name)) value = arguments.integer(name, 1, TrainOptions::most_size);
+  };
+  const auto steps = [&](const char* name, int64_t& value) {
+    if (arguments.given(name)) value = arguments.integer(name, 0, TrainOptions::most_steps);
   };
   const auto number = [&](const char* name, double& value) {
     if (arguments.given(name)) value = arguments.number(name, 0);
   };
   if (arguments.given("data")) options.data = data_name(arguments.text("data"));
   if (arguments.given("position")) options.position = arguments.text("position");
-  integer("layers", 1, options.layers);
-  integer("width", 1, options.width);
-  integer("heads", 1, options.heads);
-  integer("context", 1, options.context);
-  integer("batch", 1, options.batch);
-  integer("accumulate", 1, options.accumulate);
-  integer("steps", 0, options.steps);
-  integer("warmup", 0, options.warmup);
-  integer("eval-every", 0, options.eval_every);
-  integer("save-every", 0, options.save_every);
-  integer("keep", 0, options.keep);
+  size("layers", options.layers);
+  size("width", options.width);
+  size("heads", options.heads);
+  size("context", options.context);
+  size("batch", options.batch);
+  size("accumulate", options.accumulate);
+  steps("steps", options.steps);
+  steps("warmup", options.warmup);
+  steps("eval-every", options.eval_every);
+  steps("save-every", options.save_every);
+  steps("keep", options.keep);
   number("lr", options.lr);
   number("weight-decay", options.weight_decay);
   number("clip", options.clip);
@@ -164,7 +165,6 @@ const RegisterCommand registered(
          "SIGINT and SIGTERM finish the step, save, and exit with 130 and 143. A loss or gradient that is not "
          "finite stops the run\n"
          "with exit status 1, naming the step and the operation; the last good checkpoint stays.\n"
-         "`mpirun -np N sextant train ...` shares each batch over N processes, a power of two that divides it. "
          "Threads, --accumulate and\n"
          "ranks change no bit of the result (with --composed: up to rounding), so a run may be resumed with others "
          "than it was started with."});

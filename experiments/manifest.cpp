@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/host.h"
+#include "core/json_value.h"
 #include "core/parallel.h"
 
 namespace sextant {
@@ -24,7 +25,6 @@ json environment_json() {
   return {{"program", "sextant"},
           {"version", SEXTANT_VERSION},
           {"build_type", SEXTANT_BUILD_TYPE},
-          {"compiler", compiler()},
           {"operating_system", operating_system()},
           {"cpu", cpu_model()},
           {"isa", name_of(isa())},
@@ -82,10 +82,15 @@ void note_resumption(const std::string& folder, int64_t step, const std::string&
 void read_housekeeping(const std::string& folder, TrainOptions& options) {
   const json manifest = read_json(manifest_path(folder));
   const json kept = manifest.is_object() ? manifest.value("housekeeping", json::object()) : json::object();
-  options.accumulate = kept.value("accumulate", options.accumulate);
-  options.eval_every = kept.value("eval-every", options.eval_every);
-  options.save_every = kept.value("save-every", options.save_every);
-  options.keep = kept.value("keep", options.keep);
+  const auto read = [&](const char* key, int64_t& value) {
+    if (!kept.contains(key)) return;
+    require(read_value(kept[key], value) && value >= 0 && value <= TrainOptions::most_steps,
+            "{}: '{}' of the housekeeping cannot be {}", manifest_path(folder), key, kept[key].dump());
+  };
+  read("accumulate", options.accumulate);
+  read("eval-every", options.eval_every);
+  read("save-every", options.save_every);
+  read("keep", options.keep);
 }
 
 json read_json(const std::string& path) {

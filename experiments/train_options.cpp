@@ -2,8 +2,10 @@
 
 #include <cctype>
 #include <filesystem>
+#include <limits>
 
 #include "core/error.h"
+#include "core/json_value.h"
 
 namespace sextant {
 
@@ -51,26 +53,29 @@ json to_json(const TrainOptions& options) {
 TrainOptions train_options_from_json(const json& object, const std::string& where) {
   const auto read = [&](const char* key, auto& value) {
     require(object.is_object() && object.contains(key), "{}: the training options lack the key '{}'", where, key);
-    try {
-      object.at(key).get_to(value);
-    } catch (const json::exception&) {
-      fail("{}: the training option '{}' cannot be {}", where, key, object.at(key).dump());
-    }
+    require(read_value(object.at(key), value), "{}: the training option '{}' cannot be {}", where, key,
+            object.at(key).dump());
   };
+  const auto read_between = [&](const char* key, auto& value, auto low, auto high) {
+    read(key, value);
+    require(value >= low && value <= high, "{}: the training option '{}' is {}, must be between {} and {}", where, key,
+            value, low, high);
+  };
+  constexpr double huge = std::numeric_limits<double>::max();
   TrainOptions options;
   std::string dtype;
   read("data", options.data);
   read("position", options.position);
-  read("layers", options.layers);
-  read("width", options.width);
-  read("heads", options.heads);
-  read("context", options.context);
-  read("batch", options.batch);
-  read("steps", options.steps);
-  read("lr", options.lr);
-  read("warmup", options.warmup);
-  read("weight-decay", options.weight_decay);
-  read("clip", options.clip);
+  read_between("layers", options.layers, 1, TrainOptions::most_size);
+  read_between("width", options.width, 1, TrainOptions::most_size);
+  read_between("heads", options.heads, 1, TrainOptions::most_size);
+  read_between("context", options.context, 1, TrainOptions::most_size);
+  read_between("batch", options.batch, 1, TrainOptions::most_size);
+  read_between("steps", options.steps, 0, TrainOptions::most_steps);
+  read_between("lr", options.lr, 0, huge);
+  read_between("warmup", options.warmup, 0, TrainOptions::most_steps);
+  read_between("weight-decay", options.weight_decay, 0, huge);
+  read_between("clip", options.clip, 0, huge);
   read("seed", options.seed);
   read("dtype", dtype);
   read("untied", options.untied);

@@ -30,11 +30,15 @@ struct TrainOptions {
   bool composed = false;  // the composed twins of all fused operations
 
   // What does not.
-  std::string out;           // the run folder
-  int64_t eval_every = 0;    // steps between measurements on the validation split; 0: none
-  int64_t save_every = 500;  // steps between checkpoints; 0: only at the end
-  int64_t accumulate = 1;    // in how many parts a rank works off its share of the batch
-  int64_t keep = 0;          // how many older checkpoints to keep, as checkpoint-STEP.safetensors
+  std::string out;            // the run folder
+  int64_t eval_every = 0;     // steps between measurements on the validation split; 0: none
+  int64_t save_every = 500;   // steps between checkpoints; 0: only at the end
+  int64_t accumulate = 1;     // in how many parts a rank works off its share of the batch
+  int64_t keep = 0;           // how many older checkpoints to keep, as checkpoint-STEP.safetensors
+
+  // What a size (layers, width, heads, context, batch) and a number of steps can be at most, so that products of them
+  // are numbers still. The model's own limits are narrower.
+  static constexpr int64_t most_size = int64_t{1} << 24, most_steps = int64_t{1} << 40;
 
   int64_t tokens_per_step() const { return batch * context; }
   ModelConfig model(int64_t vocabulary) const;

@@ -1,8 +1,7 @@
 #include "nn/config.h"
 
-#include <nlohmann/json.hpp>
-
 #include "core/error.h"
+#include "core/json_value.h"
 #include "positional/spec.h"
 
 namespace sextant {
@@ -47,11 +46,8 @@ ModelConfig ModelConfig::from_json(const std::string& text, const std::string& w
       require(!required, "{}: the configuration lacks '{}'", where, key);
       return;
     }
-    try {
-      json.at(key).get_to(value);
-    } catch (const nlohmann::json::exception&) {
-      fail("{}: the configuration's '{}' is {}, which has the wrong type", where, key, json.at(key).dump());
-    }
+    require(read_value(json.at(key), value), "{}: the configuration's '{}' is {}, which has the wrong type", where, key,
+            json.at(key).dump());
   };
   read("vocab", config.vocab, true);
   read("layers", config.layers, true);

@@ -1,9 +1,8 @@
 #include "positional/spec.h"
 
 #include <algorithm>
-#include <cerrno>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 
 #include "core/error.h"
 #include "positional/strategy.h"
@@ -12,12 +11,11 @@ namespace sextant {
 
 namespace {
 
-// Strict: the whole text must be one finite number.
+// Strict: the whole text must be one finite decimal number, as JSON and CSV have it.
 bool read_number(const std::string& text, double& value) {
-  if (text.empty() || std::isspace(static_cast<unsigned char>(text[0]))) return false;
-  char* end = nullptr;
-  value = std::strtod(text.c_str(), &end);
-  return *end == '\0' && std::isfinite(value);
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end && std::isfinite(value);
 }
 
 std::string joined(const std::vector<std::string>& words) {

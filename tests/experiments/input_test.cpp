@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "core/safetensors.h"
 #include "tests/experiments/program.h"
@@ -60,6 +61,9 @@ TEST_F(DataFile, ModelThatCannotBe) {
   expect_refused(data, {"alibi"}, {"--position", "alibbi"});
   expect_refused(data, {"base"}, {"--position", "rope(bases=3)"});
   expect_refused(data, {"--accumulate"}, {"--accumulate", "5"});
+  // 2^40 x 2^40 tokens a step would be 0 of them, by which --tokens is divided.
+  expect_refused(data, {"--context", "1099511627776", "16777216"},
+                 {"--context", "1099511627776", "--batch", "1099511627776", "--tokens", "5"});
 }
 
 class Checkpoint : public testing::Test {
@@ -154,6 +158,23 @@ TEST_F(Checkpoint, TokensOfGrads) {
 
 TEST_F(Checkpoint, ResumingWhereNothingIs) {
   expect_error(sextant({"train", "--resume", folder_.path("nowhere")}), 2, {"nowhere", "--out"});
+}
+
+TEST_F(Checkpoint, TrainingOptionsThatCannotBe) {
+  const std::string path = folder_.path("run/checkpoint.safetensors");
+  for (const auto& [key, value] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"batch", "0"}, {"batch", "1e300"}, {"context", "1099511627776"}, {"steps", "-1"}, {"lr", "-0.1"}}) {
+    write_file(path, good_);
+    SafetensorsFile file = SafetensorsFile::open(path);
+    Metadata metadata = file.metadata();
+    nlohmann::json options = nlohmann::json::parse(metadata.at("trainer"));
+    options[key] = nlohmann::json::parse(value);
+    metadata["trainer"] = options.dump();
+    std::vector<NamedTensor> tensors;
+    for (const std::string& name : file.names()) tensors.push_back({name, file.tensor(name)});
+    write_safetensors(path, tensors, metadata);
+    expect_error(sextant({"train", "--resume", folder_.path("run")}), 2, {path, "'" + key + "'"});
+  }
 }
 
 TEST_F(Checkpoint, FolderThatCannotBeWritten) {

@@ -1,5 +1,5 @@
 // Any command line, one argument a line, is either parsed or refused with an Error; every reader gives a value in its
-// range or refuses; the command line that is kept for the record parses to the same.
+// range or refuses; the command line that is kept for the record has the same words, read as a shell does.
 #include <cstdlib>
 
 #include "core/error.h"
@@ -45,6 +45,27 @@ void read_all(const Arguments& arguments) {
   (void)arguments.flag("untied");
 }
 
+// What a shell makes of a command line that was kept: words between spaces, quoted by ' or by a backslash.
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words(1);
+  bool quoted = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '\'')
+      quoted = !quoted;
+    else if (!quoted && line[i] == ' ')
+      words.emplace_back();
+    else
+      words.back() += line[!quoted && line[i] == '\\' ? ++i : i];
+  }
+  return words;
+}
+
+Arguments parse(const std::vector<std::string>& words) {
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  return command.parse(static_cast<int>(pointers.size()), pointers.data());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -55,8 +76,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     words.emplace_back(reinterpret_cast<const char*>(data) + begin, end - begin);
     begin = end + 1;
   }
-  std::vector<const char*> pointers;
-  for (const std::string& word : words) pointers.push_back(word.c_str());
-  refused_or([&] { read_all(command.parse(static_cast<int>(pointers.size()), pointers.data())); });
+  refused_or([&] {
+    const Arguments arguments = parse(words);
+    read_all(arguments);
+    if (words_of(arguments.command_line()) != words) std::abort();
+  });
   return 0;
 }

@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (default_run_folder(options).size() > 200) std::abort();
     options.out = "out";
     options.check();
-    (void)options.tokens_per_step();
+    if (options.tokens_per_step() < 1) std::abort();
   } catch (const Error&) {
   }
   return 0;

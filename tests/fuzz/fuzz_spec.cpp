@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "positional/spec.h"
+#include "positional/strategy.h"
 
 namespace {
 
@@ -15,15 +16,22 @@ std::string canonical(const std::vector<TermSpec>& terms) {
   return text;
 }
 
-// Readers refuse what is no number, and never give one outside the range.
+const std::vector<SpecKey>& keys_of(const TermSpec& term) {
+  for (const StrategyInfo& info : strategies())
+    if (info.name == term.name()) return info.keys;
+  std::abort();
+}
+
+// Readers refuse what is no decimal number, and never give one outside the range.
 void read_numbers(const TermSpec& term) {
-  for (const char* key : {"base", "factor", "jets", "affine", "scale", "order", "values"}) {
+  for (const SpecKey& key : keys_of(term)) {
+    if (!term.given(key.name)) continue;
+    const std::string& text = term.word(key.name);
     try {
-      if (!term.given(key)) continue;
-      const double x = term.number(key, -1e6, 1e6);
-      if (!(x >= -1e6 && x <= 1e6)) std::abort();
-      const int64_t n = term.integer(key, 1, 64);
-      if (n < 1 || n > 64) std::abort();
+      const double x = term.number(key.name, -1e6, 1e6);
+      if (!(x >= -1e6 && x <= 1e6) || text.find_first_not_of("0123456789.eE+-") != std::string::npos) std::abort();
+      const int64_t n = term.integer(key.name, 1, 64);
+      if (n < 1 || n > 64 || static_cast<double>(n) != x) std::abort();
     } catch (const Error&) {
     }
   }

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -115,6 +116,16 @@ TEST_F(CheckpointTest, ForeignAndMismatchedFilesAreRefusedByNameAndKey) {
   write_safetensors(path("shape.safetensors"), all, {{"config", config().json()}});
   EXPECT_NE(message([&] { load_model(path("shape.safetensors")); }).find("[18, 16]"), std::string::npos);
   EXPECT_NE(message([&] { load_model(path("absent.safetensors")); }).find("absent.safetensors"), std::string::npos);
+}
+
+TEST_F(CheckpointTest, ConfigurationOfOtherTypesIsRefusedByItsKey) {
+  for (const auto& [key, value] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"vocab", "1e300"}, {"layers", "1.5"}, {"heads", "true"}, {"seed", "-1"}, {"tied", "1"}, {"data", "null"}}) {
+    nlohmann::json json = nlohmann::json::parse(config().json());
+    json[key] = nlohmann::json::parse(value);
+    const std::string said = message([&] { ModelConfig::from_json(json.dump(), "here"); });
+    EXPECT_NE(said.find("here: the configuration's '" + key + "' is"), std::string::npos) << key << ": " << said;
+  }
 }
 
 TEST_F(CheckpointTest, ConfigurationSurvivesTheRoundTrip) {
