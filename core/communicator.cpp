@@ -33,15 +33,15 @@ const char* launcher_says(std::initializer_list<const char*> names) {
   return nullptr;
 }
 
+std::unique_ptr<Communicator> connected;
+
+}  // namespace
+
 std::string host_name() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   return name.data();
 }
-
-std::unique_ptr<Communicator> connected;
-
-}  // namespace
 
 #ifndef SEXTANT_MPI
 std::unique_ptr<Communicator> connect_by_mpi() {
@@ -64,10 +64,17 @@ Communicator& world() {
   return *connected;
 }
 
-std::atomic<bool (*)()> told_to_stop{nullptr};  // read by core/communicator_mpi.cpp
+// Read by core/communicator_mpi.cpp.
+std::atomic<bool (*)()> told_to_stop{nullptr};
+std::atomic<double> longest_wait{0};
 
-void give_up_when(bool (*stopping)()) {
+Patience::Patience(double seconds, bool (*stopping)()) {
+  longest_wait = seconds;
   told_to_stop = stopping;
+}
+Patience::~Patience() {
+  longest_wait = 0;
+  told_to_stop = nullptr;
 }
 
 bool world_started() {

@@ -42,9 +42,17 @@ Communicator& alone();  // this process only
 // All processes that mpirun started together. Throws Error (environment) when there are several and the program was
 // built without MPI.
 Communicator& world();
-// From when stopping() says that this process was told to stop, it waits 45 seconds at most for another rank, and then
-// ends the job: the other may be dead, and mpirun's SIGTERM the sign of it.
-void give_up_when(bool (*stopping)());
+// While one lives, a wait for another rank is not for ever. After `seconds` (0: no limit), or 45 from when stopping()
+// says that this process was told to stop, the job ends with status 3 and one line that names the ranks that do not
+// answer: they hang or are dead. Time in which this process was suspended does not count. For what keeps all ranks
+// equally busy, as one that computes for so long is not told from one that hangs.
+class Patience {
+ public:
+  Patience(double seconds, bool (*stopping)());
+  ~Patience();
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+};
 bool world_started();  // whether world() has been called and connects several processes
 bool first_rank();     // whether this is rank 0; asks nobody, so that it can be called before world()
 

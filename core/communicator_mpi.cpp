@@ -15,12 +15,15 @@
 
 namespace sextant {
 
-extern std::atomic<bool (*)()> told_to_stop;  // core/communicator.cpp
+// core/communicator.cpp
+std::string host_name();
+extern std::atomic<bool (*)()> told_to_stop;
+extern std::atomic<double> longest_wait;
 
 namespace {
 
-constexpr int tag = 1;
-constexpr double patience = 45;  // seconds
+constexpr int tag = 1, alarm_tag = 2;
+constexpr double patience_when_stopping = 45, answer_within = 5;  // seconds
 
 double now() {
   timespec time{};
@@ -28,32 +31,9 @@ double now() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Ends all ranks where this one was told to stop and has waited in vain since `start`.
-void give_up_after(double start) {
-  bool (*const stopping)() = told_to_stop;
-  if (stopping == nullptr || !stopping() || now() - start < patience) return;
-  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(Status::environment));
-}
-
-// MPI's own waiting spins, and would take the processor from the threads that compute meanwhile.
-void wait_for(int count, MPI_Request* requests) {
-  constexpr int tests_before_sleep = 100;
-  constexpr long shortest = 20'000, longest = 500'000;  // nanoseconds
-  long sleep = shortest;
-  const double start = now();
-  for (int tests = 0;; ++tests) {
-    int done = 0;
-    MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE);
-    if (done) return;
-    if (tests < tests_before_sleep) {
-      ::sched_yield();
-      continue;
-    }
-    give_up_after(start);
-    const timespec time{0, sleep};
-    ::nanosleep(&time, nullptr);
-    sleep = std::min(longest, sleep + sleep / 4);
-  }
+void sleep_for(long nanoseconds) {
+  const timespec time{0, nanoseconds};
+  ::nanosleep(&time, nullptr);
 }
 
 int own_rank() {
@@ -65,6 +45,90 @@ int world_size() {
   int size = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   return size;
+}
+
+std::vector<std::string> hosts;  // by rank
+
+std::string names_of(const std::vector<int>& ranks) {
+  std::string names;
+  for (const int rank : ranks)
+    names += fmt::format("{}rank {} ({})", names.empty() ? "" : ", ", rank, hosts[static_cast<size_t>(rank)]);
+  return names;
+}
+
+bool patience_is_over(double waited) {
+  bool (*const stopping)() = told_to_stop;
+  const double limit = longest_wait;
+  return (limit > 0 && waited > limit) || (stopping != nullptr && waited > patience_when_stopping && stopping());
+}
+
+bool alarm_from(int& rank) {
+  int arrived = 0;
+  MPI_Status status{};
+  MPI_Iprobe(MPI_ANY_SOURCE, alarm_tag, MPI_COMM_WORLD, &arrived, &status);
+  rank = status.MPI_SOURCE;
+  return arrived != 0;
+}
+
+// The rank this one waits for may itself wait for another. So whoever loses patience sends an alarm to all, and whoever
+// waits and gets one does the same: those without an alarm are at fault, and the lowest of the others says so.
+[[noreturn]] void give_up(double waited) {
+  std::vector<bool> answered(static_cast<size_t>(world_size()), false);
+  const auto others = [&](auto f) {
+    for (int rank = 0; rank < world_size(); ++rank)
+      if (rank != own_rank()) f(rank);
+  };
+  answered[static_cast<size_t>(own_rank())] = true;
+  others([&](int rank) {
+    MPI_Request request{};  // never waited for: the receiver may be dead
+    MPI_Isend(nullptr, 0, MPI_BYTE, rank, alarm_tag, MPI_COMM_WORLD, &request);
+  });
+  for (const double start = now(); now() - start < answer_within;) {
+    if (int rank = 0; alarm_from(rank)) {
+      MPI_Recv(nullptr, 0, MPI_BYTE, rank, alarm_tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      answered[static_cast<size_t>(rank)] = true;
+    } else {
+      sleep_for(10'000'000);
+    }
+  }
+  if (std::ranges::find(answered, true) - answered.begin() == own_rank()) {
+    std::vector<int> missing;
+    others([&](int rank) {
+      if (!answered[static_cast<size_t>(rank)]) missing.push_back(rank);
+    });
+    fmt::print(
+        stderr,
+        "sextant: {} waited {:.0f} seconds for {}: it hangs, or its machine or network does; the job ends. Go on "
+        "with --resume; a longer --mpi-timeout is for steps that take so long\n",
+        names_of({own_rank()}), waited, missing.empty() ? "an answer, though all ranks are there" : names_of(missing));
+  } else {
+    for (const double start = now(); now() - start < answer_within;) sleep_for(100'000'000);  // it ends the job
+  }
+  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(Status::environment));
+  std::_Exit(static_cast<int>(Status::environment));
+}
+
+// MPI's own waiting spins, and would take the processor from the threads that compute meanwhile.
+void wait_for(int count, MPI_Request* requests) {
+  constexpr int tests_before_sleep = 100;
+  constexpr long shortest = 20'000, longest = 500'000;  // nanoseconds
+  long sleep = shortest;
+  double waited = 0, last = now();
+  for (int tests = 0;; ++tests) {
+    int done = 0;
+    MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE);
+    if (done) return;
+    if (tests < tests_before_sleep) {
+      ::sched_yield();
+      continue;
+    }
+    const double time = now();
+    waited += std::min(1.0, time - last);  // more than that is no sleep of ours: the process was suspended
+    last = time;
+    if (int rank = 0; patience_is_over(waited) || alarm_from(rank)) give_up(waited);
+    sleep_for(sleep);
+    sleep = std::min(longest, sleep + sleep / 4);
+  }
 }
 
 class Mpi final : public Communicator {
@@ -114,6 +178,7 @@ std::unique_ptr<Communicator> connect_by_mpi() {
   if (provided < MPI_THREAD_SERIALIZED)
     fail_environment("this MPI was built without threads (it provides level {}, needed is MPI_THREAD_SERIALIZED)",
                      provided);
+  hosts = mpi->gather(host_name());
   return mpi;
 }
 

@@ -34,6 +34,7 @@ void apply(const Arguments& arguments, TrainOptions& options) {
   steps("eval-every", options.eval_every);
   steps("save-every", options.save_every);
   steps("keep", options.keep);
+  if (arguments.given("mpi-timeout")) options.mpi_timeout = arguments.integer("mpi-timeout", 0, 1'000'000);
   number("lr", options.lr);
   number("weight-decay", options.weight_decay);
   number("clip", options.clip);
@@ -151,6 +152,9 @@ std::vector<OptionInfo> option_list() {
       {"eval-every", "N", text_of(defaults.eval_every), "steps between held-out losses (validation.csv), 0 for none"},
       {"save-every", "N", text_of(defaults.save_every), "steps between checkpoints, 0: only at the start and the end"},
       {"keep", "N", text_of(defaults.keep), "how many older checkpoints to keep, as checkpoint-STEP.safetensors"},
+      {"mpi-timeout", "SECONDS", text_of(defaults.mpi_timeout),
+       "over ranks: how long one waits for another in a step, a validation or a save before the job ends with "
+       "status 3; 0: for ever"},
   };
 }
 
@@ -165,6 +169,7 @@ const RegisterCommand registered(
          "SIGINT and SIGTERM finish the step, save, and exit with 130 and 143. A loss or gradient that is not "
          "finite stops the run\n"
          "with exit status 1, naming the step and the operation; the last good checkpoint stays.\n"
+         "`mpirun -np N sextant train ...` shares each batch over N processes, a power of two that divides it. "
          "Threads, --accumulate and\n"
          "ranks change no bit of the result (with --composed: up to rounding), so a run may be resumed with others "
          "than it was started with."});

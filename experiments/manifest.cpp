@@ -25,6 +25,7 @@ json environment_json() {
   return {{"program", "sextant"},
           {"version", SEXTANT_VERSION},
           {"build_type", SEXTANT_BUILD_TYPE},
+          {"compiler", compiler()},
           {"operating_system", operating_system()},
           {"cpu", cpu_model()},
           {"isa", name_of(isa())},
@@ -60,7 +61,8 @@ void write_manifest(const std::string& folder, const TrainOptions& options, Tran
                           {{"accumulate", options.accumulate},
                            {"eval-every", options.eval_every},
                            {"save-every", options.save_every},
-                           {"keep", options.keep}}},
+                           {"keep", options.keep},
+                           {"mpi-timeout", options.mpi_timeout}}},
                          {"seed", options.seed},
                          {"model", json::parse(model.config().json())},
                          {"parameters", model.parameter_count()},
@@ -91,6 +93,7 @@ void read_housekeeping(const std::string& folder, TrainOptions& options) {
   read("eval-every", options.eval_every);
   read("save-every", options.save_every);
   read("keep", options.keep);
+  read("mpi-timeout", options.mpi_timeout);
 }
 
 json read_json(const std::string& path) {

@@ -283,7 +283,7 @@ TrainResult Trainer::train(Progress& progress) {
   TrainResult result;
   {
     const Interrupt interrupt;
-    give_up_when([] { return Interrupt::signal() != 0; });
+    const Patience patience(static_cast<double>(options_.mpi_timeout), [] { return Interrupt::signal() != 0; });
     int64_t saved = steps_done_;
     while (steps_done_ < options_.steps && stop_signal() == 0) {
       const Clock::time_point start = Clock::now();

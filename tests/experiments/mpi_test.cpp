@@ -1,5 +1,6 @@
 // Training, evaluation and experiments over MPI ranks: the bits of one process; ranks that do not fit together; ranks
 // that die.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -21,7 +22,7 @@ std::vector<std::string> own_lines(const std::string& text) {
   std::istringstream lines(text);
   std::vector<std::string> own;
   for (std::string line; std::getline(lines, line);)
-    if (line.starts_with("sextant ")) own.push_back(line);
+    if (line.starts_with("sextant ") || line.starts_with("sextant: ")) own.push_back(line);
   return own;
 }
 
@@ -175,6 +176,72 @@ TEST_F(Ranks, OneThatDiesStopsTheJobWhichGoesOnFromTheLastCheckpoint) {
   const ProgramRun resumed = sextant({"train", "--resume", folder_.path("run"), "--threads", "1"});
   ASSERT_EQ(resumed.status, 0) << resumed.err;
   expect_same_run("alone", "run");
+}
+
+// The processes of a job by rank, once it trains.
+std::vector<pid_t> ranks_of(const RunningProgram& job, size_t count) {
+  std::vector<pid_t> ranks(count, -1);
+  for (const pid_t child : children_of(job.process())) {
+    const std::string environment = read_file("/proc/" + std::to_string(child) + "/environ"),
+                      name = "OMPI_COMM_WORLD_RANK=";
+    if (const size_t place = environment.find(name); place != std::string::npos)
+      ranks.at(static_cast<size_t>(std::stoi(environment.substr(place + name.size())))) = child;
+  }
+  return ranks;
+}
+
+// Stopped by a signal a process neither dies nor answers. Of four ranks others wait for those that wait for it; it
+// alone is named.
+TEST_F(Ranks, OneThatHangsStopsTheJobAndIsNamed) {
+  for (const auto& [count, hanging] : {std::pair(2, 1), std::pair(2, 0), std::pair(4, 2)}) {
+    SCOPED_TRACE(hanging);
+    const std::string run = fmt::format("run{}-{}", count, hanging);
+    std::vector<std::string> words = mpirun_arguments(count);
+    words.push_back(SEXTANT_PROGRAM);
+    for (const std::string& word : train(run, {"--steps", "1000000", "--save-every", "10", "--mpi-timeout", "4"}))
+      words.push_back(word);
+    RunningProgram job(words, {}, "mpirun");
+    wait_for_lines(folder_.path(run + "/metrics.csv"), 25);
+    const std::vector<pid_t> ranks = ranks_of(job, static_cast<size_t>(count));
+    ASSERT_EQ(std::ranges::count(ranks, -1), 0);
+    ::kill(ranks[static_cast<size_t>(hanging)], SIGSTOP);
+    const ProgramRun ended = job.wait();
+    EXPECT_EQ(ended.status, 3) << ended.err;
+    std::vector<std::string> lines;
+    for (const std::string& line : own_lines(ended.err))
+      if (line.find("waited") != std::string::npos) lines.push_back(line);
+    ASSERT_EQ(lines.size(), 1u) << ended.err;
+    const std::string waited = fmt::format("rank {} (", hanging == 0 ? 1 : 0);
+    EXPECT_NE(lines[0].find(waited), std::string::npos) << lines[0];
+    for (int rank = 0; rank < count; ++rank)
+      EXPECT_EQ(lines[0].find(fmt::format("seconds for rank {} (", rank)) != std::string::npos, rank == hanging)
+          << lines[0];
+    EXPECT_EQ(lines[0].find(", rank"), std::string::npos) << lines[0];
+    EXPECT_NE(lines[0].find("--resume"), std::string::npos) << lines[0];
+    EXPECT_GE(std::stoi(SafetensorsFile::open(checkpoint(run)).metadata("step")), 20);
+  }
+}
+
+// As a batch system does to make room for another job.
+TEST_F(Ranks, SuspendedForLongerThanTheTimeoutGoOn) {
+  std::vector<std::string> words = mpirun_arguments(2);
+  words.push_back(SEXTANT_PROGRAM);
+  for (const std::string& word : train("run", {"--steps", "1000000", "--save-every", "0", "--mpi-timeout", "4"}))
+    words.push_back(word);
+  RunningProgram job(words, {}, "mpirun");
+  const std::string metrics = folder_.path("run/metrics.csv");
+  wait_for_lines(metrics, 10);
+  const std::vector<pid_t> ranks = ranks_of(job, 2);
+  ASSERT_EQ(std::ranges::count(ranks, -1), 0);
+  for (const pid_t rank : ranks) ::kill(rank, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(6));
+  for (const pid_t rank : ranks) ::kill(rank, SIGCONT);
+  const int lines = count_lines(read_file(metrics));
+  wait_for_lines(metrics, lines + 100);
+  EXPECT_GE(count_lines(read_file(metrics)), lines + 100);
+  ::kill(ranks[0], SIGTERM);
+  const ProgramRun ended = job.wait();
+  EXPECT_EQ(ended.status, 143) << ended.err;
 }
 
 TEST_F(Ranks, ASignalToOneEndsAllAfterTheStepAndSaves) {
