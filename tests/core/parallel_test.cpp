@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -125,6 +126,29 @@ TEST_F(ParallelTest, ScratchBeyondMemoryIsAnErrorOfTheEnvironment) {
   }
   EXPECT_EQ(ran, 0);
 }
+
+#ifdef __SANITIZE_THREAD__
+// That the tests are silent under ThreadSanitizer means something only if it is not deaf: chunks that share a number,
+// each too short for threads to meet by chance; and the same without the fault.
+class ParallelDeathTest : public testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  static void add_up(bool race) {
+    set_threads(4);
+    std::vector<double> sums(100);
+    for (int round = 0; round < 10; ++round) {
+      parallel_chunks(100, [&](int64_t chunk) { sums[race ? 0 : static_cast<size_t>(chunk)] += 1; });
+      for (double& sum : sums) sum *= 2;  // after the join, before the next fork
+    }
+    std::exit(0);
+  }
+};
+
+TEST_F(ParallelDeathTest, ThreadSanitizerSeesARaceBetweenChunks) {
+  EXPECT_EXIT(add_up(true), testing::ExitedWithCode(66), "data race");
+  EXPECT_EXIT(add_up(false), testing::ExitedWithCode(0), "");
+}
+#endif
 
 TEST_F(ParallelTest, RefusesImpossibleCounts) {
   const int now = threads();
