@@ -163,7 +163,7 @@ TEST_F(Train, ANumberThatIsNotFiniteStopsTheRunAndKeepsTheCheckpoint) {
 }
 
 TEST_F(Train, ABatchBeyondMemoryLeavesNoFolder) {
-  const ProgramRun run = sextant(train("run", {"--steps", "5", "--batch", "1e12"}));
+  const ProgramRun run = sextant(train("run", {"--steps", "5", "--batch", "1.6e7"}));
   EXPECT_EQ(run.status, 3) << run.err;
   EXPECT_EQ(count_lines(run.err), 1) << run.err;
   EXPECT_NE(run.err.find("memory"), std::string::npos) << run.err;
