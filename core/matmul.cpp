@@ -61,7 +61,10 @@ int64_t round_up(int64_t value, int64_t multiple) {
 }
 
 constexpr int64_t packed_bytes = int64_t{4} << 20;  // of B at a time: what stays in the second- and third-level caches
-constexpr int64_t task_rows = 96;                   // a multiple of every row tile
+// Bytes of a packed column: of so much depth at a time, task_columns of them leave room for A in the second-level
+// cache.
+constexpr int64_t packed_slice = 3072;
+constexpr int64_t task_rows = 96;  // a multiple of every row tile
 constexpr int64_t task_columns = 256;
 // Of a weight gradient: 192 KiB in f32. With leaves of 256 rows a stack of such tiles, one a level of the tree, and the
 // copies of what they are made from take 1.4 MiB for 16 leaves: within a second-level cache of 2 MiB.
@@ -136,43 +139,56 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> a, M
   const Way way = way_of(rows, columns, depth, a, b);
   const bool pack = way == Way::packed;
   const int64_t panel = table<T>().panel_columns, number_bytes = static_cast<int64_t>(sizeof(T));
+  const int64_t slice = pack ? std::min(depth, packed_slice / number_bytes) : depth;
   const int64_t panels_at_once =
-      std::max<int64_t>(1, packed_bytes / (std::max<int64_t>(depth, 1) * number_bytes * panel));
+      std::max<int64_t>(1, packed_bytes / (std::max<int64_t>(slice, 1) * number_bytes * panel));
   const int64_t block = pack ? panels_at_once * panel : columns;
   const int64_t row_chunks = (rows + task_rows - 1) / task_rows;
   const int64_t chunk_columns = row_chunks < wide_tasks ? panel : round_up(task_columns, panel);
-  T* panels = pack ? panel_scratch.get<T>(std::min(block, round_up(columns, panel)) * depth) : nullptr;
+  T* panels = pack ? panel_scratch.get<T>(std::min(block, round_up(columns, panel)) * slice) : nullptr;
 
-  for (int64_t start = 0; start < columns; start += block) {
-    const int64_t width = std::min(block, columns - start);
-    const Matrix<const T> from{b.data + start * b.column, b.row, b.column};
-    if (pack) pack_panels(depth, width, from, panels);
+  const auto part = [&](int64_t start, int64_t width, int64_t at, int64_t length) {
+    const Matrix<const T> from{b.data + start * b.column + at * b.row, b.row, b.column};
+    if (pack) pack_panels(length, width, from, panels);
     const int64_t column_chunks = (width + chunk_columns - 1) / chunk_columns;
     const auto task = [&](int64_t chunk) {
       const int64_t row = chunk % row_chunks * task_rows, column = chunk / row_chunks * chunk_columns;
       Product<T> product{};
       product.rows = std::min(task_rows, rows - row);
       product.columns = std::min(chunk_columns, width - column);
-      product.depth = depth;
-      product.a = a.data + row * a.row;
+      product.depth = length;
+      product.a = a.data + row * a.row + at * a.column;
       product.a_row = a.row;
       product.a_column = a.column;
-      product.b = pack ? panels + column * depth : from.data + column * b.column;
+      product.b = pack ? panels + column * length : from.data + column * b.column;
       product.b_row = pack ? panel : b.row;
-      product.b_panel = pack ? panel * depth : panel;
-      product.init = init == nullptr ? nullptr : init + row * init_row + start + column;
-      product.init_row = init_row;
+      product.b_panel = pack ? panel * length : panel;
       product.c = c.data + row * c.row + start + column;
       product.c_row = c.row;
+      if (at > 0) {
+        product.init = product.c;
+        product.init_row = product.c_row;
+      } else if (init != nullptr) {
+        product.init = init + row * init_row + start + column;
+        product.init_row = init_row;
+      }
       run(way, product, b.column);
-      finish(row, start + column, product.rows, product.columns);
+      if (at + length == depth) finish(row, start + column, product.rows, product.columns);
     };
     const int64_t tasks = row_chunks * column_chunks;
-    if (rows * width * depth < parallel_work) {
+    if (rows * width * length < parallel_work) {
       for (int64_t chunk = 0; chunk < tasks; ++chunk) task(chunk);
     } else {
       parallel_chunks(tasks, task);
     }
+  };
+  for (int64_t start = 0; start < columns; start += block) {
+    int64_t at = 0;
+    do {
+      const int64_t length = std::min(slice, depth - at);
+      part(start, std::min(block, columns - start), at, length);
+      at += length;
+    } while (at < depth);
   }
 }
 

@@ -74,12 +74,14 @@ void shapes(benchmark::internal::Benchmark* registered) {
                                            {4096, 64, 192},
                                            {4096, 256, 1024},
                                            {256, 768, 3072},
+                                           {1024, 768, 3072},
+                                           {1024, 3072, 768},
                                            {4096, 768, 3072},
                                            {1, 768, 3072}}) {
         registered->Args({rows, inputs, outputs, dtype, by_blas});
       }
     }
-    registered->Args({256, 768, 50257, 32, by_blas});
+    registered->Args({1024, 768, 50257, 32, by_blas});
   }
 }
 

@@ -281,6 +281,7 @@ TEST_F(Products, LinearBackward) {
                                                         {3, 5, 67, 33},
                                                         {8, 16, 192, 64},
                                                         {5, 7, 130, 200},
+                                                        {2, 65, 1700, 70},
                                                         {40, 1, 3, 5},
                                                         {2, 0, 4, 4}}) {
         const int64_t rows = leaves * leaf_rows;
@@ -345,7 +346,7 @@ TEST_F(Products, ARowAloneHasTheSameBitsAsAmongOthers) {
     const ScopedIsa scoped(each);
     for (DType dtype : {DType::f32, DType::f64}) {
       for (auto [rows, outputs, inputs] :
-           {std::array<int64_t, 3>{131, 200, 64}, {7, 65, 1000}, {150, 16, 400}, {30, 9, 17}}) {
+           {std::array<int64_t, 3>{131, 200, 64}, {131, 70, 1700}, {7, 65, 1000}, {150, 16, 400}, {30, 9, 17}}) {
         arena_.reset();
         const Tensor x = random({rows, inputs}, dtype), w = random({outputs, inputs}, dtype),
                      bias = random({outputs}, dtype);
