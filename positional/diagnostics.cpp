@@ -280,12 +280,17 @@ Rows transformed_rows(PositionStand& stand, Tape& tape, int64_t first, int64_t c
   return {features.q.value().select(0, 0).select(1, 0), features.k.value().select(0, 0).select(1, 0)};
 }
 
+// What has overflowed is as large as can be: a maximum would pass over NaN.
+double magnitude_of(double x) {
+  return std::isnan(x) ? INFINITY : std::fabs(x);
+}
+
 void measure_norms(const Tensor& rows, double& largest, double& mean) {
   const int64_t count = rows.size(0);
   for (int64_t t = 0; t < count; ++t) {
     double square = 0;
     for (int64_t d = 0; d < rows.size(1); ++d) square += rows.at({t, d}) * rows.at({t, d});
-    largest = std::max(largest, std::sqrt(square));
+    largest = std::max(largest, magnitude_of(std::sqrt(square)));
     mean += std::sqrt(square) / static_cast<double>(count);
   }
 }
@@ -340,7 +345,7 @@ StabilityRow stability_of(AttentionInputs inputs) {
     row.mean_query += mean_query / static_cast<double>(heads);
     row.mean_key += mean_key / static_cast<double>(heads);
     for (const double logit : logits_of_query(inputs, 0, h, queries - 1))
-      row.largest_logit = std::max(row.largest_logit, std::isnan(logit) ? INFINITY : std::fabs(logit));
+      row.largest_logit = std::max(row.largest_logit, magnitude_of(logit));
   }
   return row;
 }
