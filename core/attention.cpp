@@ -131,7 +131,10 @@ void forward(const AttentionInputs& inputs, const Tensor& out, const Tensor& lse
                      n == 0 && inputs.transport == nullptr};
     };
     Group<T> all{{work(0), work(1), work(2), work(3)}, {walk(0), walk(1), walk(2), walk(3)}, end - begin};
-    for (int64_t n = 1; n < group; ++n) all.works[n].query.scores = all.works[0].query.scores;  // one at a time
+    for (int64_t n = 1; n < group; ++n) {  // one at a time
+      all.works[n].query.scores = all.works[0].query.scores;
+      all.works[n].query.tile_out = all.works[0].query.tile_out;
+    }
     if (inputs.transport == nullptr) forward_group(all);
     for (int64_t n = 0; n < all.tiles; ++n) {
       if (inputs.transport != nullptr) forward_carried(all.walks[n], all.works[n]);

@@ -80,6 +80,7 @@ struct Workspace {
     query.maximum = carver.take<T>(tile);
     query.sum = carver.take<T>(tile);
     query.out = carver.take<T>(depth * tile);
+    query.tile_out = carver.take<T>(depth * tile);
     lag_bias = inputs.bias.defined() ? carver.take<T>(2 * tile) : nullptr;
     query_gate = inputs.gate.defined() ? carver.take<double>(tile) : nullptr;
     key_gate = inputs.gate.defined() ? carver.take<double>(tile) : nullptr;

@@ -61,7 +61,11 @@ const RegisterCommand registered(
      .details = "`mpirun -np N sextant eval ...` shares the windows over N processes.\n"
                 "The ratio is the perplexity over the perplexity at the training length on the same data. Strategies "
                 "with sectors also get their masses,\n"
-                "energies and the change of the loss when a component is left out, at the training length."});
+                "energies and the change of the loss when a component is left out, at the training length. --json and "
+                "eval.json also have, by length and layer,\n"
+                "the norms of transformed queries and keys, the largest logit and the bytes of the cached keys "
+                "(stability), and how far waves turn and are told\n"
+                "apart at the farthest lags (resolution)."});
 
 }  // namespace
 

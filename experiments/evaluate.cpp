@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <optional>
 
 #include "core/error.h"
 #include "data/batch.h"
@@ -49,13 +50,41 @@ WindowLoss window_loss(Transformer& model, Tape& tape, const Corpus& corpus, con
   return {sums.all / static_cast<double>(losses.size()), sums.last / static_cast<double>(last), sums.not_finite_at};
 }
 
+// Looks at the model's attention as long as this lives, and has a row for each layer when the last token of a window
+// has been read.
+class StabilityLook {
+ public:
+  StabilityLook(Transformer& model, json& rows) : model_(model) {
+    model_.set_observer([&rows](const AttentionView& view) {
+      if (view.call.first + view.call.length < view.call.total) return;
+      const StabilityRow row = stability_of(values_of(view.arguments));
+      rows.push_back({{"length", row.position + 1},
+                      {"layer", view.layer},
+                      {"largest_query", row.largest_query},
+                      {"mean_query", row.mean_query},
+                      {"largest_key", row.largest_key},
+                      {"mean_key", row.mean_key},
+                      {"largest_logit", row.largest_logit},
+                      {"cached_key_bytes", row.key_bytes * static_cast<double>(view.arguments.k.size(2))}});
+    });
+  }
+  ~StabilityLook() { model_.set_observer({}); }
+  StabilityLook(const StabilityLook&) = delete;
+  StabilityLook& operator=(const StabilityLook&) = delete;
+
+ private:
+  Transformer& model_;
+};
+
 int64_t windows_at(int64_t length, const EvaluateOptions& options) {
   return std::max(options.windows, (options.tokens + length - 1) / length);
 }
 
-// Each rank works off every size-th window, then all have all. `done` tells how far this rank is.
+// Each rank works off every size-th window, then all have all. `done` tells how far this rank is. `stability`, if any,
+// gets rows of the first window.
 std::vector<WindowLoss> window_losses(Transformer& model, const Corpus& corpus, const EvaluateOptions& options,
-                                      int64_t length, const std::function<void(size_t, double)>& done) {
+                                      int64_t length, const std::function<void(size_t, double)>& done,
+                                      json* stability) {
   Tape tape;
   std::vector<int32_t> tokens(static_cast<size_t>(length + 1));
   const std::vector<int64_t> offsets = evaluation_offsets(corpus, options.split, length, windows_at(length, options));
@@ -65,11 +94,14 @@ std::vector<WindowLoss> window_losses(Transformer& model, const Corpus& corpus, 
   together(*options.ranks, [&] {
     for (size_t i = rank; i < offsets.size(); i += ranks) {
       if (options.interruptible) Interrupt::check();
+      std::optional<StabilityLook> look;
+      if (i == 0 && stability != nullptr) look.emplace(model, *stability);
       losses[i] = window_loss(model, tape, corpus, options, offsets[i], tokens);
       own.append(reinterpret_cast<const char*>(&losses[i]), sizeof(WindowLoss));
       done(i, losses[i].all);
     }
   });
+  if (stability != nullptr) *stability = json::parse(options.ranks->gather(stability->dump()).front());
   const std::vector<std::string> all = options.ranks->gather(own);
   for (size_t i = 0; i < offsets.size(); ++i)
     std::memcpy(&losses[i], all[i % ranks].data() + i / ranks * sizeof(WindowLoss), sizeof(WindowLoss));
@@ -77,17 +109,18 @@ std::vector<WindowLoss> window_losses(Transformer& model, const Corpus& corpus, 
 }
 
 LengthResult evaluate_length(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, int64_t length,
-                             Progress& progress, int64_t& done, int64_t total) {
+                             Progress& progress, int64_t& done, int64_t total, json* stability = nullptr) {
   const auto start = std::chrono::steady_clock::now();
   reset_peak_memory();
   LengthResult result{.length = length, .windows = windows_at(length, options)};
   const int64_t before = done;
-  const auto losses = window_losses(model, corpus, options, length, [&](size_t window, double nats) {
+  const auto report = [&](size_t window, double nats) {
     done = before + static_cast<int64_t>(window + 1) * length;
     progress.update(
         done, total,
         fmt::format("evaluating  length {}  window {}/{}  loss {:.4f}", length, window + 1, result.windows, nats));
-  });
+  };
+  const auto losses = window_losses(model, corpus, options, length, report, stability);
   done = before + result.windows * length;
   double squares = 0;
   int64_t count = 0;
@@ -129,6 +162,22 @@ json to_json(const LengthResult& result) {
   return object;
 }
 
+json to_json(const Resolution& one, int64_t length, size_t layer) {
+  json object = {{"length", length},
+                 {"layer", layer},
+                 {"term", one.term},
+                 {"chart", one.light_cone ? "light-cone" : "raw"},
+                 {"first_lag", one.from},
+                 {"last_lag", one.to},
+                 {"phase_span", one.light_cone ? one.span.light_cone : one.span.raw},
+                 {"phase_span_raw", one.span.raw},
+                 {"retrieval_hits", one.hits},
+                 {"retrieval_within", one.delta},
+                 {"retrieval_noise", one.noise}};
+  if (!one.sector.empty()) object["sector"] = one.sector;
+  return object;
+}
+
 }  // namespace
 
 double LengthResult::bits() const {
@@ -164,7 +213,10 @@ Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOpti
   int64_t done = 0, total = 0;
   for (const int64_t length : lengths) total += length * windows_at(length, options);
   for (const int64_t length : lengths) {
-    const LengthResult result = evaluate_length(model, corpus, options, length, progress, done, total);
+    json stability = json::array();
+    const LengthResult result =
+        evaluate_length(model, corpus, options, length, progress, done, total, options.sectors ? &stability : nullptr);
+    for (json& row : stability) evaluation.stability.push_back(std::move(row));
     if (length == config.context) evaluation.reference = result;
     if (std::ranges::count(options.lengths, length) > 0) evaluation.lengths.push_back(result);
   }
@@ -175,6 +227,10 @@ Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOpti
     std::vector<Position*> layers;
     for (int layer = 0; layer < static_cast<int>(config.layers); ++layer) layers.push_back(&model.position(layer));
     evaluation.sectors = measure_sectors(model, layers, corpus, options);
+    for (const int64_t length : lengths)
+      for (size_t layer = 0; layer < layers.size(); ++layer)
+        for (const Resolution& one : resolution(*layers[layer], length))
+          evaluation.resolution.push_back(to_json(one, length, layer));
   }
   return evaluation;
 }
@@ -193,8 +249,10 @@ json measure_sectors(Transformer& model, std::span<Position* const> layers, cons
       return evaluate_length(model, corpus, options, config.context, silent, done, 1).nats;
     });
   }
-  for (const SectorDiagnostics& sector : sectors) {
-    json row = {{"sector", sector.sector},
+  for (size_t i = 0; i < sectors.size(); ++i) {
+    const SectorDiagnostics& sector = sectors[i];
+    json row = {{"term", sector.term},
+                {"sector", sector.sector},
                 {"order", sector.order},
                 {"mass", sector.mass},
                 {"mass_share", sector.mass_share},
@@ -202,8 +260,7 @@ json measure_sectors(Transformer& model, std::span<Position* const> layers, cons
                 {"energy_share", sector.energy_share},
                 {"centred_energy", sector.centred_energy},
                 {"cancellation", sector.cancellation}};
-    for (const LeaveOneOut& left : left_out)
-      if (left.sector == sector.sector && left.order == sector.order) row["leave_one_out_nats_per_token"] = left.change;
+    if (!left_out.empty()) row["leave_one_out_nats_per_token"] = left_out[i].change;
     list.push_back(row);
   }
   return list;
@@ -219,7 +276,10 @@ json to_json(const Evaluation& evaluation) {
                  {"lengths", json::array()}};
   if (evaluation.reference.length > 0) object["training_length_nats_per_token"] = evaluation.reference.nats;
   for (const LengthResult& result : evaluation.lengths) object["lengths"].push_back(to_json(result));
-  if (!evaluation.sectors.empty()) object["sectors"] = evaluation.sectors;
+  for (const auto& [name, rows] : {std::pair("sectors", &evaluation.sectors),
+                                   {"stability", &evaluation.stability},
+                                   {"resolution", &evaluation.resolution}})
+    if (!rows->empty()) object[name] = *rows;
   return object;
 }
 
@@ -240,11 +300,12 @@ std::string table(const Evaluation& evaluation) {
 
 std::string sector_table(const Evaluation& evaluation) {
   if (evaluation.sectors.empty()) return "";
-  std::string text = fmt::format("{:<8}  {:>5}  {:>11}  {:>10}  {:>11}  {:>12}  {:>14}\n", "sector", "order", "mass",
-                                 "share", "energy", "cancellation", "left out, nats");
+  std::string text = fmt::format("{:<8}  {:<8}  {:>5}  {:>11}  {:>10}  {:>11}  {:>12}  {:>14}\n", "term", "sector",
+                                 "order", "mass", "share", "energy", "cancellation", "left out, nats");
   for (const json& row : evaluation.sectors)
-    text += fmt::format("{:<8}  {:>5}  {:>11.4g}  {:>9.1f}%  {:>11.4g}  {:>12.4g}  {:>+14.5f}\n",
-                        row.at("sector").get<std::string>(), row.at("order").get<int>(), row.at("mass").get<double>(),
+    text += fmt::format("{:<8}  {:<8}  {:>5}  {:>11.4g}  {:>9.1f}%  {:>11.4g}  {:>12.4g}  {:>+14.5f}\n",
+                        row.at("term").get<std::string>(), row.at("sector").get<std::string>(),
+                        row.at("order").get<int>(), row.at("mass").get<double>(),
                         100 * row.at("mass_share").get<double>(), row.at("energy").get<double>(),
                         row.at("cancellation").get<double>(), row.value("leave_one_out_nats_per_token", 0.0));
   return text;

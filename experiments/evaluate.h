@@ -23,7 +23,7 @@ struct EvaluateOptions {
   int64_t tokens = 0;            // more windows where a length would otherwise be measured on fewer tokens than this
   Split split = Split::validation;
   int64_t piece = 1024;            // tokens a call: bounds the memory of activations
-  bool sectors = true;             // also the sector diagnostics, where the strategy has sectors
+  bool sectors = true;             // also the diagnostics: of sectors, of stability, of resolution
   bool interruptible = false;      // throw Interrupted on a signal, where the caller has an Interrupt (one rank only)
   Communicator* ranks = &alone();  // share the windows; all of them get the result. evaluate() is collective then
 };
@@ -55,6 +55,10 @@ struct Evaluation {
   std::vector<LengthResult> lengths;
   // measure_sectors of all layers.
   nlohmann::json sectors = nlohmann::json::array();
+  // By length and layer: norms of transformed queries and keys and the largest logit at the end of the first window,
+  // and the bytes of the cached keys; phase span and hits of the retrieval probe at the farthest lags, where a term has
+  // waves (positional/diagnostics.h).
+  nlohmann::json stability = nlohmann::json::array(), resolution = nlohmann::json::array();
 };
 
 // Throws Error when the split has no window of one of the lengths (naming both numbers), or when its vocabulary is not
@@ -62,8 +66,8 @@ struct Evaluation {
 Evaluation evaluate(Transformer& model, const Corpus& corpus, const EvaluateOptions& options, Progress& progress);
 
 nlohmann::json to_json(const Evaluation& evaluation);
-// Of some of the model's layers: masses and energies by sector and order, and the change of the held-out loss at the
-// training length when a component is left out of them; an empty array where they have no sectors.
+// Of some of the model's layers: masses and energies by term, sector and order, and the change of the held-out loss at
+// the training length when a component is left out of them; an empty array where they have no sectors.
 nlohmann::json measure_sectors(Transformer& model, std::span<Position* const> layers, const Corpus& corpus,
                                const EvaluateOptions& options);
 

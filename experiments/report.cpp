@@ -50,14 +50,15 @@ const json& evaluated_lengths(const RunFolder& run) {
 // The sectors' masses and what leaving them out costs, of the runs whose strategy has sectors.
 void add_sectors(Page& page, const std::vector<RunFolder>& runs) {
   const std::vector<std::string> labels = run_labels(runs);
-  Table table{{"run", "sector", "order", "mass", "share", "energy", "cancellation", "left out: nats/token"}, {}};
+  Table table{{"run", "term", "sector", "order", "mass", "share", "energy", "cancellation", "left out: nats/token"},
+              {}};
   for (size_t r = 0; r < runs.size(); ++r)
     for (const json& row : at(runs[r].evaluation, {"sectors"}))
-      table.rows.push_back({labels[r], plain_text(at(row, {"sector"})), plain_text(at(row, {"order"})),
-                            short_number(at(row, {"mass"}), "{:.4g}"), short_number(at(row, {"mass_share"}), "{:.3f}"),
-                            short_number(at(row, {"energy"}), "{:.4g}"),
-                            short_number(at(row, {"cancellation"}), "{:.4g}"),
-                            short_number(at(row, {"leave_one_out_nats_per_token"}), "{:.5f}")});
+      table.rows.push_back(
+          {labels[r], plain_text(at(row, {"term"})), plain_text(at(row, {"sector"})), plain_text(at(row, {"order"})),
+           short_number(at(row, {"mass"}), "{:.4g}"), short_number(at(row, {"mass_share"}), "{:.3f}"),
+           short_number(at(row, {"energy"}), "{:.4g}"), short_number(at(row, {"cancellation"}), "{:.4g}"),
+           short_number(at(row, {"leave_one_out_nats_per_token"}), "{:.5f}")});
   if (table.rows.empty()) return;
   page.heading("Sectors of the lag bias");
   page.table(table, "sectors");

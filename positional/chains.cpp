@@ -56,6 +56,13 @@ Tensor ChainFamily::weights_of(PositionTables& tables, int64_t first, int64_t co
   return tables.get(sign > 0 ? names.plus : names.minus, first + count, std::ref(make)).slice(0, first, count);
 }
 
+std::vector<PhaseChart> ChainFamily::phase_charts(double length_scale) const {
+  std::vector<double> by_chain = values_of(frequencies);
+  std::erase(by_chain, 0.0);  // the unipotent block turns nothing
+  by_chain.erase(std::ranges::unique(by_chain).begin(), by_chain.end());
+  return {{.frequencies = by_chain, .length_scale = length_scale, .light_cone = static_cast<bool>(phase)}};
+}
+
 int64_t ChainFamily::first_overflow(int64_t positions, bool back, DType dtype) const {
   const double most =
       dtype == DType::f32 ? static_cast<double>(std::numeric_limits<float>::max()) : std::numeric_limits<double>::max();

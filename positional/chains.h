@@ -42,6 +42,8 @@ struct ChainFamily {
   std::function<void(double n, double* row)> weights;
   ChainTableNames names;
 
+  std::vector<PhaseChart> phase_charts(double length_scale) const;  // one, of the chains' frequencies
+
   // The first n < positions whose weights the dtype cannot hold, of n or (with `back`) -n; -1 when it holds them all.
   int64_t first_overflow(int64_t positions, bool back, DType dtype) const;
 

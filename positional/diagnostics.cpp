@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "positional/logits.h"
 #include "positional/pj_bias_kernel.h"
 
 namespace sextant {
@@ -26,8 +27,14 @@ void fill_shares(std::vector<SectorDiagnostics>& all) {
   }
 }
 
-SectorDiagnostics diagnose(const SectorComponent& component, int64_t heads, int64_t window) {
+// With the name of the strategy that each is of.
+struct NamedComponent : SectorComponent {
+  std::string term;
+};
+
+SectorDiagnostics diagnose(const NamedComponent& component, int64_t heads, int64_t window) {
   SectorDiagnostics result;
+  result.term = component.term;
   result.sector = component.sector;
   result.order = component.order;
   result.mass = component.mass;
@@ -44,10 +51,11 @@ SectorDiagnostics diagnose(const SectorComponent& component, int64_t heads, int6
   return result;
 }
 
-std::vector<SectorComponent> components_of(Position& position) {
-  std::vector<SectorComponent> all;
-  for (const auto& term : position.terms())
-    for (SectorComponent& component : term->components()) all.push_back(std::move(component));
+std::vector<NamedComponent> components_of(Position& position) {
+  std::vector<NamedComponent> all;
+  for (size_t n = 0; n < position.terms().size(); ++n)
+    for (SectorComponent& component : position.terms()[n]->components())
+      all.push_back({std::move(component), position.specs()[n].name()});
   return all;
 }
 
@@ -55,7 +63,7 @@ std::vector<SectorComponent> components_of(Position& position) {
 
 std::vector<SectorDiagnostics> sector_diagnostics(Position& position, int64_t heads, int64_t window) {
   std::vector<SectorDiagnostics> all;
-  for (const SectorComponent& component : components_of(position)) all.push_back(diagnose(component, heads, window));
+  for (const NamedComponent& component : components_of(position)) all.push_back(diagnose(component, heads, window));
   fill_shares(all);
   return all;
 }
@@ -67,6 +75,7 @@ std::vector<SectorDiagnostics> sector_diagnostics(std::span<Position* const> lay
     if (mean.empty()) mean.resize(own.size());
     for (size_t i = 0; i < own.size(); ++i) {
       const double share = 1.0 / static_cast<double>(layers.size());
+      mean[i].term = own[i].term;
       mean[i].sector = own[i].sector;
       mean[i].order = own[i].order;
       mean[i].mass += share * own[i].mass;
@@ -87,7 +96,8 @@ std::vector<LeaveOneOut> leave_one_out(std::span<Position* const> layers, const 
     std::vector<std::function<void()>> restore;
     LeaveOneOut row;
     for (Position* layer : layers) {
-      const SectorComponent component = components_of(*layer)[i];
+      const NamedComponent component = components_of(*layer)[i];
+      row.term = component.term;
       row.sector = component.sector;
       row.order = component.order;
       restore.push_back(component.remove());
@@ -270,12 +280,17 @@ Rows transformed_rows(PositionStand& stand, Tape& tape, int64_t first, int64_t c
   return {features.q.value().select(0, 0).select(1, 0), features.k.value().select(0, 0).select(1, 0)};
 }
 
+// What has overflowed is as large as can be: a maximum would pass over NaN.
+double magnitude_of(double x) {
+  return std::isnan(x) ? INFINITY : std::fabs(x);
+}
+
 void measure_norms(const Tensor& rows, double& largest, double& mean) {
   const int64_t count = rows.size(0);
   for (int64_t t = 0; t < count; ++t) {
     double square = 0;
     for (int64_t d = 0; d < rows.size(1); ++d) square += rows.at({t, d}) * rows.at({t, d});
-    largest = std::max(largest, std::sqrt(square));
+    largest = std::max(largest, magnitude_of(std::sqrt(square)));
     mean += std::sqrt(square) / static_cast<double>(count);
   }
 }
@@ -312,6 +327,27 @@ std::vector<StabilityRow> stability(PositionStand& stand, std::span<const int64_
     rows.push_back(row);
   }
   return rows;
+}
+
+StabilityRow stability_of(AttentionInputs inputs) {
+  const int64_t keys = inputs.k.size(1), queries = inputs.q.size(1), heads = inputs.q.size(2), dim = inputs.q.size(3);
+  const int64_t last_queries = std::min<int64_t>(64, queries), last_keys = std::min<int64_t>(64, keys);
+  inputs.bias = inputs.gate = {};
+  StabilityRow row;
+  row.position = keys - 1;
+  row.key_bytes = static_cast<double>(keys * dim) * static_cast<double>(size_of(inputs.k.dtype()));
+  for (int64_t h = 0; h < heads; ++h) {
+    const Tensor q = inputs.q.select(0, 0).select(1, h).slice(0, queries - last_queries, last_queries),
+                 k = inputs.k.select(0, 0).select(1, h).slice(0, keys - last_keys, last_keys);
+    double mean_query = 0, mean_key = 0;
+    measure_norms(q, row.largest_query, mean_query);
+    measure_norms(k, row.largest_key, mean_key);
+    row.mean_query += mean_query / static_cast<double>(heads);
+    row.mean_key += mean_key / static_cast<double>(heads);
+    for (const double logit : logits_of_query(inputs, 0, h, queries - 1))
+      row.largest_logit = std::max(row.largest_logit, magnitude_of(logit));
+  }
+  return row;
 }
 
 PhaseSpan phase_span(double frequency, double length_scale, int64_t from, int64_t to) {
@@ -357,19 +393,44 @@ double retrieval_accuracy(std::span<const std::vector<double>> features, int64_t
 
 std::vector<std::vector<double>> phase_features(std::span<const int64_t> lags, int64_t frequencies, double length_scale,
                                                 bool light_cone) {
-  const auto grid = geometric_frequencies({10000.0}, frequencies);
+  return phase_features(lags, {"", values_of(geometric_frequencies({10000.0}, frequencies)), length_scale, light_cone});
+}
+
+std::vector<std::vector<double>> phase_features(std::span<const int64_t> lags, const PhaseChart& chart) {
   std::vector<std::vector<double>> features;
   for (const int64_t d : lags) {
     std::vector<double> vector;
-    for (const DoubleDouble& w : grid) {
-      const double angle = w.value() * length_scale * std::asinh(static_cast<double>(d) / length_scale);
-      const Phasor wave = light_cone ? Phasor{std::cos(angle), std::sin(angle)} : phasor(d, in_turns(w));
+    for (const double w : chart.frequencies) {
+      const double angle = w * chart.length_scale * std::asinh(static_cast<double>(d) / chart.length_scale);
+      const Phasor wave = chart.light_cone ? Phasor{std::cos(angle), std::sin(angle)} : phasor(d, in_turns({w}));
       vector.push_back(wave.cosine);
       vector.push_back(wave.sine);
     }
     features.push_back(std::move(vector));
   }
   return features;
+}
+
+std::vector<Resolution> resolution(const Position& position, int64_t length, uint64_t seed) {
+  constexpr int64_t trials = 1000;
+  std::vector<Resolution> all;
+  std::vector<int64_t> lags(static_cast<size_t>(std::min<int64_t>(64, length)));
+  std::iota(lags.begin(), lags.end(), length - static_cast<int64_t>(lags.size()));
+  for (size_t n = 0; n < position.terms().size(); ++n) {
+    for (const PhaseChart& chart : position.terms()[n]->phase_charts()) {
+      Resolution one;
+      one.term = position.specs()[n].name();
+      one.sector = chart.sector;
+      one.light_cone = chart.light_cone;
+      if (static_cast<int64_t>(lags.size()) <= 2 * one.delta || chart.frequencies.empty()) continue;
+      one.from = lags.front();
+      one.to = lags.back();
+      one.span = phase_span(std::ranges::max(chart.frequencies), chart.length_scale, one.from, one.to);
+      one.hits = retrieval_accuracy(phase_features(lags, chart), one.delta, one.noise, trials, seed);
+      all.push_back(std::move(one));
+    }
+  }
+  return all;
 }
 
 }  // namespace sextant

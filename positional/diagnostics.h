@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/attention.h"
 #include "positional/response.h"
 #include "positional/strategy.h"
 
@@ -16,6 +17,7 @@ namespace sextant {
 // ---- sectors ------------------------------------------------------------------------------------------------------
 
 struct SectorDiagnostics {
+  std::string term;  // the strategy that it is a part of: several may share a sector
   std::string sector;
   int order = 0;
   double mass = 0, mass_share = 0;      // effective mass, averaged over heads, and its share of all components' sum
@@ -30,12 +32,14 @@ std::vector<SectorDiagnostics> sector_diagnostics(Position& position, int64_t he
 std::vector<SectorDiagnostics> sector_diagnostics(std::span<Position* const> layers, int64_t heads, int64_t window);
 
 struct LeaveOneOut {
+  std::string term;
   std::string sector;
   int order = 0;
   double change = 0;  // of the loss when the component is zero, in the loss's unit
 };
 
-// Sets each (sector, order) to zero in all layers at once, asks for the loss, and restores it.
+// Sets each component to zero in all layers at once, asks for the loss, and restores it; in the order of
+// sector_diagnostics.
 std::vector<LeaveOneOut> leave_one_out(std::span<Position* const> layers, const std::function<double()>& loss);
 
 // ---- fits of fixed kernels ----------------------------------------------------------------------------------------
@@ -82,6 +86,11 @@ struct StabilityRow {
 // Norms and logits of random unit queries and keys, by position. For separable transforms.
 std::vector<StabilityRow> stability(PositionStand& stand, std::span<const int64_t> positions, uint64_t seed = 1);
 
+// The same of what a model's attention reads, over the batch's first sequence and all heads: norms of the last 64
+// queries (or as many as there are) and of the last 64 keys as they are cached; the largest logit of the last query
+// with all keys, of the features alone, without bias and gate; bytes of one head's keys in their own dtype.
+StabilityRow stability_of(AttentionInputs inputs);
+
 // w (P(b) - P(a)) for the light-cone phase P(d) = L asinh(d / L), and w (b - a) for the raw one: radians between two
 // far lags.
 struct PhaseSpan {
@@ -98,5 +107,19 @@ double retrieval_accuracy(std::span<const std::vector<double>> features, int64_t
 // cos and sin of every frequency at the given lags, raw or by the light-cone chart, for the probe.
 std::vector<std::vector<double>> phase_features(std::span<const int64_t> lags, int64_t frequencies, double length_scale,
                                                 bool light_cone);
+std::vector<std::vector<double>> phase_features(std::span<const int64_t> lags, const PhaseChart& chart);
+
+// What the waves of a layer resolve of the last 64 lags before `length` (fewer where there are not so many).
+struct Resolution {
+  std::string term, sector;
+  bool light_cone = false;
+  int64_t from = 0, to = 0;  // the first and the last lag
+  PhaseSpan span;            // of the fastest wave; `light_cone` counts where the chart is
+  double hits = 0;           // retrieval_accuracy among lags within `delta`
+  int64_t delta = 4;
+  double noise = 0.03;
+};
+// Of each phase chart of each term; empty where `length` is too short for the probe.
+std::vector<Resolution> resolution(const Position& position, int64_t length, uint64_t seed = 1);
 
 }  // namespace sextant

@@ -67,6 +67,8 @@ class Jordan : public Term {
     return anchored_transport(*call.tape, *anchored_, *settings_.tables, call.first + call.length, settings_.dtype);
   }
 
+  std::vector<PhaseChart> phase_charts() const override { return whole_.phase_charts(1); }
+
   std::string overflow(int64_t positions) const override {
     const auto said = [&](const ChainFamily& family, const char* what, const char* instead) {
       const int64_t query = family.first_overflow(positions, false, settings_.dtype),

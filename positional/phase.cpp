@@ -76,6 +76,12 @@ DoubleDouble in_turns(DoubleDouble radians) {
   return radians / two_pi;
 }
 
+std::vector<double> values_of(const std::vector<DoubleDouble>& numbers) {
+  std::vector<double> values;
+  for (const DoubleDouble& number : numbers) values.push_back(number.value());
+  return values;
+}
+
 Phasor phasor(int64_t position, DoubleDouble turns) {
   const double n = static_cast<double>(position);
   const DoubleDouble product = two_product(n, turns.high);

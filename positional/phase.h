@@ -36,6 +36,7 @@ struct Phasor {
   double cosine, sine;
 };
 DoubleDouble in_turns(DoubleDouble radians);  // w / 2 pi
+std::vector<double> values_of(const std::vector<DoubleDouble>& numbers);
 Phasor phasor(int64_t position, DoubleDouble turns);
 
 // The rotation table of core/rotation.h for positions first .. first + count - 1: [count, 2 P] for P frequencies (in

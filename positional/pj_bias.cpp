@@ -99,6 +99,16 @@ class PjBias : public Term {
     return all;
   }
 
+  std::vector<PhaseChart> phase_charts() const override {
+    std::vector<double> w;
+    for (int64_t k = 0; k < frequencies(); ++k) w.push_back(frequency(k).value());
+    std::vector<PhaseChart> all;
+    if (fj_orders_ > 0) all.push_back({.sector = "FJ", .frequencies = w});
+    if (lc_orders_ > 0)
+      all.push_back({.sector = "LC", .frequencies = w, .length_scale = length_scale(), .light_cone = true});
+    return all;
+  }
+
  private:
   double gate(int64_t sector) const { return sigmoid_of(gate_.value.flat(sector)); }
   double slope(int64_t h) const { return softplus_of(slope_.value.flat(h)); }

@@ -1,6 +1,7 @@
 #include "positional/pj_bias_kernel.h"
 
 #include <cmath>
+#include <span>
 
 #include "core/parallel.h"
 
@@ -10,11 +11,22 @@ namespace {
 
 constexpr int64_t chunk_lags = 128;  // a chunk's work arrays stay in the first-level cache
 
+// asinh(x) - x / sqrt(x^2 + 1) = x^3 / 3 - 3 x^5 / 10 + ..: where x is small the two terms leave nothing of each other.
+double drift_of(double x) {
+  if (x > 0.5) return std::asinh(x) - x / std::hypot(x, 1.0);
+  double term = x, sum = 0;
+  for (int n = 1; n <= 28; ++n) {
+    term *= -x * x * (2 * n - 1) / (2 * n);
+    sum -= term * (2 * n) / (2 * n + 1);
+  }
+  return sum;
+}
+
 }  // namespace
 
 Tensor lag_table(Arena& arena, int64_t lags, const std::vector<DoubleDouble>& frequencies, double length_scale) {
   const int64_t count = static_cast<int64_t>(frequencies.size());
-  const Tensor table = empty(arena, {3 + 4 * count, lags}, DType::f64);
+  const Tensor table = empty(arena, {4 + 4 * count, lags}, DType::f64);
   double* const rows = table.data<double>();
   parallel_ranges(lags, chunk_lags, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
@@ -22,16 +34,17 @@ Tensor lag_table(Arena& arena, int64_t lags, const std::vector<DoubleDouble>& fr
       rows[n] = x;
       rows[lags + n] = d / std::hypot(d, length_scale);
       rows[2 * lags + n] = length_scale * std::asinh(x);
+      rows[3 * lags + n] = length_scale * drift_of(x);
     }
     for (int64_t k = 0; k < count; ++k) {
       const DoubleDouble frequency = frequencies[static_cast<size_t>(k)], turns = in_turns(frequency);
       for (int64_t n = begin; n < end; ++n) {
         const Phasor raw = phasor(n, turns);
         const double angle = frequency.value() * rows[2 * lags + n];
-        rows[(3 + k) * lags + n] = raw.cosine;
-        rows[(3 + count + k) * lags + n] = raw.sine;
-        rows[(3 + 2 * count + k) * lags + n] = std::cos(angle);
-        rows[(3 + 3 * count + k) * lags + n] = std::sin(angle);
+        rows[(4 + k) * lags + n] = raw.cosine;
+        rows[(4 + count + k) * lags + n] = raw.sine;
+        rows[(4 + 2 * count + k) * lags + n] = std::cos(angle);
+        rows[(4 + 3 * count + k) * lags + n] = std::sin(angle);
       }
     }
   });
@@ -125,10 +138,10 @@ void multiply_by(double* x, const double* y, int64_t count) {
   for (int64_t i = 0; i < count; ++i) x[i] *= y[i];
 }
 
-// moments[2 r], moments[2 r + 1] = sum u base^r {cos, sin} for r < orders; with `rapidity` also that times P, for r <
-// rapidity_orders.
+// moments[2 r], moments[2 r + 1] = sum u base^r {cos, sin} for r < orders; behind them the same times each of
+// `factors`, for r < factor_orders.
 void sector_moments(const double* u, const double* base, const double* cosine, const double* sine, int64_t orders,
-                    const double* rapidity, int64_t rapidity_orders, int64_t count, double* moments) {
+                    std::span<const double* const> factors, int64_t factor_orders, int64_t count, double* moments) {
   double uc[chunk_lags], us[chunk_lags];
   for (int64_t i = 0; i < count; ++i) {
     uc[i] = u[i] * cosine[i];
@@ -141,9 +154,12 @@ void sector_moments(const double* u, const double* base, const double* cosine, c
     }
     moments[2 * r] = sum_of(uc, count);
     moments[2 * r + 1] = sum_of(us, count);
-    if (r < rapidity_orders) {
-      moments[2 * (orders + r)] = dot(uc, rapidity, count);
-      moments[2 * (orders + r) + 1] = dot(us, rapidity, count);
+    double* behind = moments + 2 * (orders + r);
+    for (const double* factor : factors) {
+      if (r >= factor_orders) break;
+      behind[0] = dot(uc, factor, count);
+      behind[1] = dot(us, factor, count);
+      behind += 2 * factor_orders;
     }
   }
 }
@@ -158,13 +174,15 @@ void chunk_moments(const Coefficients& c, const Tables& tables, const Moments& l
       double damped[chunk_lags];
       const double* envelope = tables.envelope(k) + from;
       for (int64_t i = 0; i < count; ++i) damped[i] = u[i] * envelope[i];
-      sector_moments(damped, x, tables.fj_cos(k) + from, tables.fj_sin(k) + from, c.fj_orders + 1, nullptr, 0, count,
+      sector_moments(damped, x, tables.fj_cos(k) + from, tables.fj_sin(k) + from, c.fj_orders + 1, {}, 0, count,
                      values + 2 + k * layout.fj_block());
     }
-    if (c.lc_orders > 0)
+    if (c.lc_orders > 0) {
+      const double* const factors[] = {tables.rapidity() + from, tables.drift() + from};
       sector_moments(u, tables.amplitude() + from, tables.lc_cos(k) + from, tables.lc_sin(k) + from, c.lc_orders + 2,
-                     tables.rapidity() + from, c.lc_orders, count,
+                     factors, c.lc_orders, count,
                      values + 2 + c.frequencies * layout.fj_block() + k * layout.lc_block());
+    }
   }
 }
 

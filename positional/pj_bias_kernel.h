@@ -7,25 +7,27 @@
 
 namespace sextant::pj {
 
-// By lag d = 0 .. lags-1, each a row: x = d / L, the light-cone chart's B = d / sqrt(d^2 + L^2) and P = L asinh(d / L);
-// and for each frequency k the cosines and sines of w_k d and w_k P(d), and the envelope e^{-c_k x}.
+// By lag d = 0 .. lags-1, each a row: x = d / L, the light-cone chart's B = d / sqrt(d^2 + L^2), P = L asinh(d / L) and
+// Q = dP/dlog L = P - L B; and for each frequency k the cosines and sines of w_k d and w_k P(d), and the envelope
+// e^{-c_k x}.
 struct Tables {
   int64_t lags = 0, frequencies = 0;
-  const double* rows = nullptr;  // 3 + 4 K rows, `row` elements apart
+  const double* rows = nullptr;  // 4 + 4 K rows, `row` elements apart
   int64_t row = 0;
   const double* envelopes = nullptr;  // [K, lags]
 
   const double* x() const { return rows; }
   const double* amplitude() const { return rows + row; }
   const double* rapidity() const { return rows + 2 * row; }
-  const double* fj_cos(int64_t k) const { return rows + (3 + k) * row; }
-  const double* fj_sin(int64_t k) const { return rows + (3 + frequencies + k) * row; }
-  const double* lc_cos(int64_t k) const { return rows + (3 + 2 * frequencies + k) * row; }
-  const double* lc_sin(int64_t k) const { return rows + (3 + 3 * frequencies + k) * row; }
+  const double* drift() const { return rows + 3 * row; }
+  const double* fj_cos(int64_t k) const { return rows + (4 + k) * row; }
+  const double* fj_sin(int64_t k) const { return rows + (4 + frequencies + k) * row; }
+  const double* lc_cos(int64_t k) const { return rows + (4 + 2 * frequencies + k) * row; }
+  const double* lc_sin(int64_t k) const { return rows + (4 + 3 * frequencies + k) * row; }
   const double* envelope(int64_t k) const { return envelopes + k * lags; }
 };
 
-// Everything but the envelopes: [3 + 4 K, lags] f64.
+// Everything but the envelopes: [4 + 4 K, lags] f64.
 Tensor lag_table(Arena& arena, int64_t lags, const std::vector<DoubleDouble>& frequencies, double length_scale);
 // e^{-c_k d / L}: [K, lags] f64
 Tensor envelope_table(Arena& arena, int64_t lags, const double* damping, int64_t frequencies, double length_scale);
@@ -50,13 +52,13 @@ void evaluate(const Coefficients& c, const Tables& tables, T* bias);
 //
 //   total = sum_d u,  first = sum_d u x
 //   FJ: cosine, sine of order r = 0 .. R+1    sum_d u x^r e^{-c x} {cos, sin}(w_k d)
-//   LC: cosine, sine of order r = 0 .. R'+2   sum_d u B^r {cos, sin}(w_k P), and with a factor P for r = 0 .. R'
+//   LC: cosine, sine of order r = 0 .. R'+2   sum_d u B^r {cos, sin}(w_k P), and with a factor P or Q for r = 0 .. R'
 struct Moments {
   int64_t frequencies = 0, fj_orders = 0, lc_orders = 0;
   const double* values = nullptr;  // [H, stride]
 
   int64_t fj_block() const { return fj_orders > 0 ? 2 * (fj_orders + 1) : 0; }
-  int64_t lc_block() const { return lc_orders > 0 ? 2 * (lc_orders + 2) + 2 * lc_orders : 0; }
+  int64_t lc_block() const { return lc_orders > 0 ? 2 * (lc_orders + 2) + 4 * lc_orders : 0; }
   int64_t stride() const { return 2 + frequencies * (fj_block() + lc_block()); }
 
   double total(int64_t h) const { return values[h * stride()]; }
@@ -71,6 +73,8 @@ struct Moments {
   double lc_sin(int64_t h, int64_t k, int64_t r) const { return lc(h, k)[2 * r + 1]; }
   double lc_cos_rapidity(int64_t h, int64_t k, int64_t r) const { return lc(h, k)[2 * (lc_orders + 2 + r)]; }
   double lc_sin_rapidity(int64_t h, int64_t k, int64_t r) const { return lc(h, k)[2 * (lc_orders + 2 + r) + 1]; }
+  double lc_cos_drift(int64_t h, int64_t k, int64_t r) const { return lc(h, k)[2 * (2 * lc_orders + 2 + r)]; }
+  double lc_sin_drift(int64_t h, int64_t k, int64_t r) const { return lc(h, k)[2 * (2 * lc_orders + 2 + r) + 1]; }
 };
 
 // u [H, lags], rows `row` elements apart.

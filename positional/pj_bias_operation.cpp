@@ -8,16 +8,16 @@
 //
 // The kernel is linear in its amplitudes, and differentiating it in anything else only raises an order or brings a
 // factor P, so every gradient is a combination of moments of u_d = dLoss/db(d). With A_r, B_r (FJ) and A'_r, B'_r (LC)
-// for the moments with cos and sin, and AP'_r, BP'_r for those with a factor P:
+// for the moments with cos and sin, AP'_r, BP'_r for those with a factor P, AQ'_r, BQ'_r with Q = P - L B:
 //
 //   da_kr = g_FJ A_r,  db_kr = g_FJ B_r,  da'_kr = g_LC A'_r,  db'_kr = g_LC B'_r
 //   dg^_X = g_X (1 - g_X) sum_d u_d S_X,  where  sum_d u_d S_FJ = sum_kr a A_r + b B_r,  and so on
 //   dc^_k = -g_FJ sigmoid(c^_k) sum_r a A_{r+1} + b B_{r+1}
 //   dlog w_k = g_FJ w_k L sum_r (b A_{r+1} - a B_{r+1}) + g_LC w_k sum_r (b' AP'_r - a' BP'_r)
-//   dlog L: dx = -x, dP = P - L B, dB = -B (1 - B^2), so
+//   dlog L: dx = -x, dP = Q, dB = -B (1 - B^2), so
 //       g_FJ sum_kr [ c_k (a A_{r+1} + b B_{r+1}) - r (a A_r + b B_r) ]  +  g_aff s sum_d u_d x
 //     + g_LC sum_kr [ -r (a' (A'_r - A'_{r+2}) + b' (B'_r - B'_{r+2}))
-//                     + w_k (b' (AP'_r - L A'_{r+1}) - a' (BP'_r - L B'_{r+1})) ]
+//                     + w_k (b' AQ'_r - a' BQ'_r) ]
 #include <fmt/format.h>
 
 #include <cmath>
@@ -155,7 +155,6 @@ double log_frequency_gradient(const pj::Coefficients& c, const pj::Moments& m, i
 }
 
 double log_scale_gradient(const pj::Coefficients& c, const pj::Moments& m) {
-  const double L = c.length_scale;
   double fj = 0, affine = 0, lc = 0;
   if (c.fj_orders > 0) {
     for (int64_t k = 0; k < c.frequencies; ++k) fj += c.damping[k] * damping_sum(c, m, k);
@@ -171,11 +170,11 @@ double log_scale_gradient(const pj::Coefficients& c, const pj::Moments& m) {
         c.lc_cos, c.lc_sin, c, c.lc_orders, -1,
         [&](int64_t h, int64_t k, int64_t r) {
           return -static_cast<double>(r) * (m.lc_cos(h, k, r) - m.lc_cos(h, k, r + 2)) -
-                 c.w[k] * (m.lc_sin_rapidity(h, k, r) - L * m.lc_sin(h, k, r + 1));
+                 c.w[k] * m.lc_sin_drift(h, k, r);
         },
         [&](int64_t h, int64_t k, int64_t r) {
           return -static_cast<double>(r) * (m.lc_sin(h, k, r) - m.lc_sin(h, k, r + 2)) +
-                 c.w[k] * (m.lc_cos_rapidity(h, k, r) - L * m.lc_cos(h, k, r + 1));
+                 c.w[k] * m.lc_cos_drift(h, k, r);
         });
   return c.gate[0] * fj + c.gate[1] * affine + c.gate[2] * lc;
 }

@@ -22,12 +22,17 @@ namespace {
 class PjRotary : public Term {
  public:
   PjRotary(const TermSpec& spec, const PositionSettings& settings)
-      : settings_(settings), text_(spec.text()), family_(make_family(spec, settings)) {}
+      : settings_(settings),
+        text_(spec.text()),
+        length_scale_(scale_of(spec, settings)),
+        family_(make_family(spec, settings)) {}
 
   void transform(const PositionCall& call, Features& features) override {
     const auto form = call.composed ? transform_by_chains_composed : transform_by_chains;
     form(*call.tape, features, family_, *settings_.tables, call.first);
   }
+
+  std::vector<PhaseChart> phase_charts() const override { return family_.phase_charts(length_scale_); }
 
   std::string overflow(int64_t positions) const override {
     const int64_t at = family_.first_overflow(positions, false, settings_.dtype);
@@ -38,6 +43,10 @@ class PjRotary : public Term {
   }
 
  private:
+  static double scale_of(const TermSpec& spec, const PositionSettings& settings) {
+    return spec.given("scale") ? spec.number("scale", 1e-6, 1e12) : static_cast<double>(settings.context);
+  }
+
   static ChainFamily make_family(const TermSpec& spec, const PositionSettings& settings) {
     const int64_t order = spec.integer("order", 1, 64), dim = settings.head_dim;
     const bool affine = spec.flag("affine");
@@ -46,7 +55,7 @@ class PjRotary : public Term {
     require(affine ? dim >= 2 * order + 2 : dim % (2 * order) == 0,
             "position: order={} of 'pj-rotary' needs a head dimension (width / heads) {} {}, it is {}", order,
             affine ? "of at least" : "that is a multiple of", affine ? 2 * order + 2 : 2 * order, dim);
-    const double L = spec.given("scale") ? spec.number("scale", 1e-6, 1e12) : static_cast<double>(settings.context);
+    const double L = scale_of(spec, settings);
     const bool light_cone = spec.word("chart") == "lc";
     ChainFamily family = geometric_chains(dim, order, affine);
     family.names = ChainTableNames("pj-rotary " + spec.text());
@@ -62,6 +71,7 @@ class PjRotary : public Term {
 
   PositionSettings settings_;
   std::string text_;
+  double length_scale_;
   ChainFamily family_;
 };
 

@@ -75,6 +75,9 @@ class Rope : public Term {
     return temperature * temperature;
   }
 
+  // Of dynamic scaling those within the training context.
+  std::vector<PhaseChart> phase_charts() const override { return {{.frequencies = values_of(frequencies_)}}; }
+
  private:
   bool dynamic() const { return scaling_ == "dynamic-ntk"; }
 

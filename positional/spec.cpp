@@ -146,7 +146,8 @@ class SpecReader {
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  // Levenshtein's distance, one row of its table at a time.
+  // Levenshtein's distance, one row of its table at a time; ROPE is rope.
+  const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
   const auto distance = [&](std::string_view other) {
     std::vector<size_t> row(other.size() + 1);
     for (size_t j = 0; j <= other.size(); ++j) row[j] = j;
@@ -154,7 +155,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
       size_t diagonal = row[0];
       row[0] = i;
       for (size_t j = 1; j <= other.size(); ++j) {
-        const size_t replaced = diagonal + (word[i - 1] == other[j - 1] ? 0 : 1);
+        const size_t replaced = diagonal + (lower(word[i - 1]) == lower(other[j - 1]) ? 0 : 1);
         diagonal = row[j];
         row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
       }

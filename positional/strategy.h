@@ -101,6 +101,15 @@ struct SectorComponent {
   std::function<std::function<void()>()> remove;
 };
 
+// The waves by which a term tells lags apart, for the diagnostics: cos and sin of w_k d, or with `light_cone` of w_k
+// P(d), P(d) = L asinh(d / L).
+struct PhaseChart {
+  std::string sector = {};               // of the lag bias, "FJ" or "LC"; empty for a feature transform
+  std::vector<double> frequencies = {};  // w_k in radians a token
+  double length_scale = 1;               // L in tokens
+  bool light_cone = false;
+};
+
 // Overwrites x and returns what restores it: for SectorComponent::remove. x must outlive the restorer.
 std::function<void()> fill_with(const Tensor& x, double value);
 
@@ -153,6 +162,10 @@ class Term {
 
   // The parts of the lag bias by sector and order, for the diagnostics; empty when it has none.
   virtual std::vector<SectorComponent> components() { return {}; }
+
+  // Its waves as they are now, learned frequencies and scales included; empty when it has none that are functions of
+  // the position alone.
+  virtual std::vector<PhaseChart> phase_charts() const { return {}; }
 };
 
 // How a strategy is known to the program. Registering it, in its own file, is all that `train`, `kernel`, `audit`,

@@ -190,10 +190,13 @@ void scores(const QueryTile<T>& query, const KeyTile<T>& key, bool given) {
 // ---- running softmax ----------------------------------------------------------------------------------------------
 
 // With m the new maximum and m' the old one: sum = 2^(m' - m) sum + sum over keys of p, out likewise, p = 2^(score -
-// m). While everything a query has seen is hidden m is -infinity, and 0 is taken instead, which leaves all p at 0.
+// m). While everything a query has seen is hidden m is -infinity, and 0 is taken instead, which leaves all p at 0. Both
+// sums are formed of this tile alone before they are added: one chain over tens of thousands of keys would round each p
+// and p v to the digits of its running sum, and of nearly uniform attention leave three digits of f32.
 template <class T>
 void accumulate(const QueryTile<T>& query, const KeyTile<T>& key) {
   const VectorRange all = vectors_of(query, key, 0);
+  alignas(64) T decays[tile];
   for (int64_t vector = all.begin; vector < all.end; ++vector) {
     const int64_t i = vector * lanes<T>;
     int64_t keys = key.keys;
@@ -208,8 +211,7 @@ void accumulate(const QueryTile<T>& query, const KeyTile<T>& key) {
     const V<T> nothing = broadcast(static_cast<T>(-__builtin_inf()));
     const V<T> reference = select<T>(maximum == nothing, V<T>{}, maximum);
     const V<T> decay = exp2<T>(before - reference);
-    // Of this tile alone, so that a small p is not added to the sum of thousands: two chains, even and odd keys.
-    V<T> sum[2] = {};
+    V<T> sum[2] = {};  // two chains, even and odd keys
     int64_t j = 0;
     for (; j + 2 <= keys; j += 2) {
 #pragma GCC unroll 2
@@ -225,20 +227,24 @@ void accumulate(const QueryTile<T>& query, const KeyTile<T>& key) {
       sum[0] += p;
     }
     store(query.sum + i, load(query.sum + i) * decay + (sum[0] + sum[1]));
-    for (int64_t d = 0; d < query.depth; ++d) {
-      T* out = query.out + d * tile + i;
-      store(out, load(out) * decay);
-    }
+    store(decays + i, decay);
+    for (int64_t d = 0; d < query.depth && key.diagonal; ++d) store(query.tile_out + d * tile + i, V<T>{});
   }
-  // out^T [D, queries] += V^T P^T
+  // tile_out^T [D, queries] = V^T P^T; on the diagonal in blocks, each for the queries that see it
   for (int64_t first_key = 0; first_key < key.keys;) {
     const int64_t left = key.keys - first_key;
     const int64_t rows = key.diagonal && left > key_block ? key_block : left;
     const VectorRange range = vectors_of(query, key, first_key);
     const int64_t i = range.begin * lanes<T>;
     gemm<T>(query.depth, (range.end - range.begin) * lanes<T>, rows, key.v + first_key * key.v_row, 1, key.v_row,
-            query.scores + first_key * score_row + i, score_row, query.out + i, tile, true);
+            query.scores + first_key * score_row + i, score_row, query.tile_out + i, tile, key.diagonal);
     first_key += rows;
+  }
+  for (int64_t d = 0; d < query.depth; ++d) {
+    for (int64_t i = all.begin * lanes<T>; i < all.end * lanes<T>; i += lanes<T>) {
+      T* out = query.out + d * tile + i;
+      store(out, fma(load(out), load(decays + i), load(query.tile_out + d * tile + i)));
+    }
   }
 }
 
@@ -289,13 +295,13 @@ void values_of_one(const QueryTile<T>& query, const KeyTile<T>& key, const T* p,
     const int64_t count = query.depth - d < lanes<T> ? query.depth - d : lanes<T>;
     const Tail<T> tail(count);
     alignas(64) T out[lanes<T>] = {};
-    for (int64_t n = 0; n < count; ++n) out[n] = query.out[(d + n) * tile + lane] * decay;
-    V<T> sum = load(out);
+    for (int64_t n = 0; n < count; ++n) out[n] = query.out[(d + n) * tile + lane];
+    V<T> sum{};
     for (int64_t j = 0; j < key.keys; ++j) {
       const T* v = key.v + j * key.v_row + d;
       sum = fma(count == lanes<T> ? load(v) : load_first(v, tail), broadcast(p[j]), sum);
     }
-    store(out, sum);
+    store(out, fma(load(out), broadcast(decay), sum));
     for (int64_t n = 0; n < count; ++n) query.out[(d + n) * tile + lane] = out[n];
   }
 }

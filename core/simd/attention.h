@@ -43,6 +43,7 @@ struct QueryTile {
   T* maximum;                // [64] running, in units of log2
   T* sum;                    // [64] running, of 2^(score - maximum)
   T* out;                    // [D, 64] running, sum of 2^(score - maximum) v
+  T* tile_out;               // [D, 64] that of one key tile; the scratch of forward
 };
 
 template <class T>

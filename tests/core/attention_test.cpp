@@ -476,6 +476,36 @@ TEST(Attention, GateKeepsItsDigitsAcrossADropWithinATile) {
   });
 }
 
+// Attention that is nearly uniform over a long context is an average of values of one sign: one chain over all keys
+// would round each p v to the digits of the growing sum, always alike where values repeat, as tokens do.
+TEST(Attention, AnAverageOverThousandsOfKeysKeepsItsDigits) {
+  constexpr int64_t keys = 32768, depth = 8, tokens = 11;
+  for_each_isa([] {
+    for (const int64_t queries : {1, 70}) {
+      Arena arena;
+      const Tensor q = zeros(arena, {1, queries, 1, depth}, DType::f32),
+                   k = zeros(arena, {1, keys, 1, depth}, DType::f32), v = empty(arena, k.shape(), DType::f32),
+                   out = empty(arena, q.shape(), DType::f32), lse = empty(arena, {1, 1, queries}, DType::f32);
+      std::mt19937_64 random(3);
+      std::vector<double> values(tokens * depth);
+      for (double& value : values) value = 1 + 0.3 * std::normal_distribution<double>()(random);
+      for (int64_t j = 0; j < keys; ++j) {
+        const size_t token = random() % tokens;
+        for (int64_t d = 0; d < depth; ++d) v.set_flat(j * depth + d, values[token * depth + static_cast<size_t>(d)]);
+      }
+      kernels::attention({q, k, v, {}, {}, 1.0, nullptr}, out, lse);
+      for (const int64_t i : {int64_t{0}, queries - 1}) {
+        const int64_t seen = keys - queries + i + 1;
+        for (int64_t d = 0; d < depth; ++d) {
+          Real sum = 0;
+          for (int64_t j = 0; j < seen; ++j) sum += v.flat(j * depth + d);
+          EXPECT_NEAR(out.flat(i * depth + d) / static_cast<double>(sum / seen), 1.0, 5e-6) << queries << " queries";
+        }
+      }
+    }
+  });
+}
+
 // A long sequence: what f32 loses against f64.
 TEST(Attention, FloatStaysCloseToDoubleAtLength4096) {
   Case size{.batch = 1, .queries = 4096, .keys = 4096, .heads = 1, .depth = 16, .bias = true, .dtype = DType::f32};

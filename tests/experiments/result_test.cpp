@@ -79,6 +79,61 @@ TEST(Eval, SaysWhyALossIsNotFinite) {
   EXPECT_EQ(good.err.find("note:"), std::string::npos) << good.err;
 }
 
+// Two terms of one sector have rows of their own, each with its own change of the loss.
+TEST(Eval, TellsTermsThatShareASectorApart) {
+  const Folder folder;
+  const std::string data = folder.write("text.txt", sample_text(6000));
+  const ProgramRun train =
+      sextant(tiny_model(data, folder.path("run"),
+                         {"--steps", "40", "--lr", "0.02", "--dtype", "f64", "--position", "alibi+affine(scale=2)"}));
+  ASSERT_EQ(train.status, 0) << train.err;
+  const ProgramRun eval = sextant({"eval", folder.path("run"), "--lengths", "16", "--windows", "4", "--json"});
+  ASSERT_EQ(eval.status, 0) << eval.err;
+  const json rows = json::parse(eval.out).at("sectors");
+  ASSERT_EQ(rows.size(), 3u);
+  const std::pair<const char*, int> expected[] = {{"alibi", 1}, {"affine", 0}, {"affine", 1}};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(rows[i].at("term"), expected[i].first);
+    EXPECT_EQ(rows[i].at("sector"), "affine");
+    EXPECT_EQ(rows[i].at("order"), expected[i].second);
+  }
+  EXPECT_NE(rows[0].at("leave_one_out_nats_per_token"), rows[2].at("leave_one_out_nats_per_token"));
+  EXPECT_NE(eval.err.find("alibi     affine"), std::string::npos) << eval.err;
+}
+
+// Section 6's measures of a trained model: one row a length and layer, of what its attention read.
+TEST(Eval, HasStabilityAndResolutionByLengthAndLayer) {
+  const Folder folder;
+  const std::string data = folder.write("text.txt", sample_text(6000));
+  const auto eval = [&](const std::string& position, const std::string& out) {
+    const std::vector<std::string> more{"--steps", "1", "--layers", "2", "--position", position};
+    EXPECT_EQ(sextant(tiny_model(data, folder.path(out), more)).status, 0);
+    const ProgramRun run =
+        sextant({"eval", folder.path(out), "--lengths", "100,300", "--windows", "2", "--piece", "70", "--json"});
+    EXPECT_EQ(run.status, 0) << run.err;
+    return json::parse(run.out);
+  };
+  const json config = eval("rope+pj-bias", "both"), rows = config.at("stability");
+  ASSERT_EQ(rows.size(), 6u);  // at the training length, too
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(rows[i].at("layer"), i % 2);
+    EXPECT_EQ(rows[i].at("length"), i < 2 ? rows[0].at("length").get<int>() : i < 4 ? 100 : 300);
+    EXPECT_GT(rows[i].at("largest_logit"), 0.0);
+    EXPECT_GE(rows[i].at("largest_key").get<double>(), rows[i].at("mean_key").get<double>());
+    EXPECT_GE(rows[i].at("largest_query").get<double>(), rows[i].at("mean_query").get<double>());
+  }
+  EXPECT_EQ(rows[4].at("cached_key_bytes").get<double>(), 3 * rows[2].at("cached_key_bytes").get<double>());
+  const json resolution = config.at("resolution");
+  ASSERT_EQ(resolution.size() % 3, 0u);  // rope, FJ and LC
+  EXPECT_EQ(resolution.back().at("sector"), "LC");
+  EXPECT_EQ(resolution.back().at("chart"), "light-cone");
+  EXPECT_EQ(resolution.back().at("last_lag"), 299);
+  EXPECT_LT(resolution.back().at("phase_span"), resolution.back().at("phase_span_raw"));
+  // e^j leaves f32 within 300 tokens; what has no number is null.
+  const json broken = eval("jordan(damping=1,anchored=0)", "broken").at("stability").back();
+  EXPECT_TRUE(broken.at("largest_key").is_null());
+}
+
 TEST_F(Trained, GreedySamplesAreTheFullForwardPasssFirstChoices) {
   const ProgramRun run =
       sextant({"sample", folder_.path("run"), "--prompt", "the s", "--tokens", "40", "--temperature", "0", "--json"});

@@ -128,6 +128,59 @@ TEST(Resolution, LightConeLosesFarPhaseSpanAndRetrieval) {
   EXPECT_LT(light_cone_hits, 0.3);
 }
 
+// Two heads of two coordinates; the last of 3 queries meets all of 70 keys.
+TEST(Stability, OfWhatAttentionReads) {
+  Arena arena;
+  const Tensor q = zeros(arena, {1, 3, 2, 2}, DType::f32), k = zeros(arena, {1, 70, 2, 2}, DType::f32);
+  for (int64_t i = 0; i < 3; ++i) q.set_flat(4 * i, 3.0 + static_cast<double>(i));  // norms 3, 4, 5 and 0, 0, 0
+  for (int64_t j = 0; j < 70; ++j) k.set_flat(4 * j + 3, j < 6 ? 100.0 : 2.0);      // 100 is before the last 64
+  k.set_flat(4, -8.0);
+  const Tensor bias = full(arena, {2, 70}, 1e3, DType::f32);  // no part of it
+  const StabilityRow row = stability_of({q, k, k, bias, {}, 0.5, nullptr});
+  EXPECT_EQ(row.position, 69);
+  EXPECT_EQ(row.largest_query, 5.0);
+  EXPECT_DOUBLE_EQ(row.mean_query, (3 + 4 + 5) / 6.0);
+  EXPECT_EQ(row.largest_key, 2.0);
+  EXPECT_EQ(row.mean_key, 1.0);
+  EXPECT_EQ(row.largest_logit, 0.5 * 5 * 8);
+  EXPECT_EQ(row.key_bytes, 70 * 2 * 4);
+}
+
+TEST(Resolution, IsThatOfALayersOwnWaves) {
+  const auto of = [](const std::string& spec, int64_t length) {
+    PositionStand stand(spec, settings_of(1, 16));
+    return resolution(stand.position(), length);
+  };
+  EXPECT_TRUE(of("alibi+affine", 32768).empty());
+  EXPECT_TRUE(of("rope", 8).empty());  // too short for the probe
+  const auto raw = of("rope+affine", 32768);
+  ASSERT_EQ(raw.size(), 1u);
+  EXPECT_EQ(raw[0].term, "rope");
+  EXPECT_FALSE(raw[0].light_cone);
+  EXPECT_EQ(raw[0].from, 32704);
+  EXPECT_EQ(raw[0].to, 32767);
+  EXPECT_EQ(raw[0].span.raw, 63.0);
+  EXPECT_GT(raw[0].hits, 0.95);
+  const auto chart = of("pj-rotary(affine=0,chart=lc)", 32768);
+  ASSERT_EQ(chart.size(), 1u);
+  EXPECT_TRUE(chart[0].light_cone);
+  EXPECT_NEAR(chart[0].span.light_cone, 256 * std::log(32767.0 / 32704), 1e-4);  // asinh x tends to log 2x
+  EXPECT_LT(chart[0].hits, 0.3);
+  EXPECT_EQ(of("jordan(order=4)", 4096).at(0).span.raw, 63.0);
+  // As it is now: a learned scale moves the chart, and not the raw phases.
+  PositionStand stand("pj-bias(learn-scale=1,learn-frequencies=1)", settings_of(1, 16));
+  for (Parameter* parameter : stand.position().parameters()) {
+    if (parameter->name.ends_with("log_scale")) parameter->value.fill(std::log(1e9));
+    if (parameter->name.ends_with("log_frequency")) parameter->value.fill(std::log(0.5));
+  }
+  const auto learned = resolution(stand.position(), 32768);
+  ASSERT_EQ(learned.size(), 2u);
+  EXPECT_EQ(learned[0].sector, "FJ");
+  EXPECT_EQ(learned[0].span.raw, 31.5);
+  EXPECT_EQ(learned[1].sector, "LC");
+  EXPECT_NEAR(learned[1].span.light_cone, 31.5, 1e-6);
+}
+
 // ALiBi's slope and the affine term's are one sector: a reader must be able to tell them apart.
 TEST(Responses, TermsThatShareASectorHaveNamesOfTheirOwn) {
   const std::vector<int64_t> lags{0, 5, 9};

@@ -77,6 +77,28 @@ TEST_P(Tables, AreRightToOneUlp) {
 }
 INSTANTIATE_TEST_SUITE_P(Positions, Tables, testing::Values(0, 4096 - 32, 131071 - 63, 1048575 - 63, int64_t{1} << 40));
 
+// The scalings' tables, too: frequencies to double precision would leave 1e-10 of an angle there.
+TEST(Phase, ScaledFrequenciesAreRightToTwiceDoublePrecision) {
+  const int64_t dim = 16, context = 256;
+  const Quad factor = 3, base = 10000;
+  for (const std::string scaling : {"none", "linear", "ntk", "dynamic-ntk", "yarn"}) {
+    const auto frequencies = rope_frequencies(10000.0, scaling, {3.0}, dim, context);
+    for (int64_t k = 0; k < dim / 2; ++k) {
+      const bool ntk = scaling.ends_with("ntk");
+      const Quad stretched = ntk ? quad::log(base) + quad::log(factor) * dim / (dim - 2) : quad::log(base);
+      Quad exact = quad::exp(-stretched * 2 * k / dim);
+      if (scaling == "linear") exact /= factor;
+      if (scaling == "yarn") {
+        const Quad turns = context * exact / (2 * quad::pi());
+        const Quad share = turns < 1 ? Quad(0) : turns > 32 ? Quad(1) : (turns - 1) / 31;
+        exact = (1 - share) * exact / factor + share * exact;
+      }
+      const DoubleDouble w = frequencies[static_cast<size_t>(k)];
+      EXPECT_LT(quad::absolute(Quad(w.high) + Quad(w.low) - exact) / exact, Quad(1e-27)) << scaling << " " << k;
+    }
+  }
+}
+
 // Where a cosine is nearly zero its last digits show the angle's: the fastest pair's nearest approach to a quarter turn
 // below 2^20.
 TEST(Phase, IsRightNextToZeroCrossings) {

@@ -56,6 +56,17 @@ inline Quad pi() {
   return value;
 }
 
+// sqrt x, by Newton's iteration
+inline Quad root(Quad x) {
+  Quad y = x > 1 ? x : Quad(1);
+  for (int n = 0; n < 400; ++n) {
+    const Quad next = (y + x / y) / 2;
+    if (next >= y) break;
+    y = next;
+  }
+  return y;
+}
+
 inline Quad reduced(Quad angle) {
   const Quad turn = 2 * pi();
   const int64_t turns = static_cast<int64_t>(angle / turn + (angle < 0 ? Quad(-0.5) : Quad(0.5)));

@@ -147,6 +147,7 @@ TEST(Spec, BadOnesAreAnsweredInOneLine) {
 TEST(Spec, NearestIsByEdits) {
   EXPECT_EQ(nearest("ropes", {"alibi", "rope", "gate"}), "rope");
   EXPECT_EQ(nearest("", {"abc", "a"}), "a");
+  EXPECT_EQ(nearest("ROPE", {"gate", "rope", "alibi"}), "rope");
 }
 
 }  // namespace
