@@ -33,12 +33,14 @@ Tensor ChainFamily::phasors(PositionTables& tables, int64_t first, int64_t count
   const auto make = [&](Arena& arena, int64_t positions) {
     const int64_t pairs = static_cast<int64_t>(frequencies.size());
     const Tensor made = empty(arena, {positions, 2 * pairs}, dtype);
+    std::vector<DoubleDouble> turns;
+    for (const DoubleDouble& frequency : frequencies) turns.push_back(in_turns(frequency));
     for (int64_t n = 0; n < positions; ++n) {
-      const double at = phase(static_cast<double>(n));
+      const DoubleDouble at = phase(static_cast<double>(n));
       for (int64_t k = 0; k < pairs; ++k) {
-        const double angle = frequencies[static_cast<size_t>(k)].value() * at;
-        made.set_flat(2 * (n * pairs + k), std::cos(angle));
-        made.set_flat(2 * (n * pairs + k) + 1, std::sin(angle));
+        const Phasor wave = phasor(at, turns[static_cast<size_t>(k)]);
+        made.set_flat(2 * (n * pairs + k), wave.cosine);
+        made.set_flat(2 * (n * pairs + k) + 1, wave.sine);
       }
     }
     return made;

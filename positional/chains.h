@@ -36,7 +36,7 @@ struct ChainFamily {
   std::vector<DoubleDouble>
       frequencies;  // by pair of coordinates: D/2, equal within a chain, 0 for the unipotent block
   // The light-cone chart rotates by w P(n) instead of w n; empty for w n.
-  std::function<double(double n)> phase;
+  std::function<DoubleDouble(double n)> phase;
   // w_s(n) = e^{-g n} p_s(n) for s = 0 .. order-1, and u(n) in the last column of a unipotent layout; `row` has
   // layout.columns() places.
   std::function<void(double n, double* row)> weights;

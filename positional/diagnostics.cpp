@@ -401,8 +401,10 @@ std::vector<std::vector<double>> phase_features(std::span<const int64_t> lags, c
   for (const int64_t d : lags) {
     std::vector<double> vector;
     for (const double w : chart.frequencies) {
-      const double angle = w * chart.length_scale * std::asinh(static_cast<double>(d) / chart.length_scale);
-      const Phasor wave = chart.light_cone ? Phasor{std::cos(angle), std::sin(angle)} : phasor(d, in_turns({w}));
+      const DoubleDouble turns = in_turns({w});
+      const Phasor wave = chart.light_cone
+                              ? phasor(light_cone_position(static_cast<double>(d), chart.length_scale), turns)
+                              : phasor(d, turns);
       vector.push_back(wave.cosine);
       vector.push_back(wave.sine);
     }

@@ -83,13 +83,22 @@ std::vector<double> values_of(const std::vector<DoubleDouble>& numbers) {
 }
 
 Phasor phasor(int64_t position, DoubleDouble turns) {
-  const double n = static_cast<double>(position);
-  const DoubleDouble product = two_product(n, turns.high);
+  return phasor(DoubleDouble{static_cast<double>(position)}, turns);
+}
+
+Phasor phasor(DoubleDouble position, DoubleDouble turns) {
+  const DoubleDouble product = position * turns;
   // Whole turns leave without error; what remains is at most half a turn.
-  const DoubleDouble remainder = two_sum(product.high - std::nearbyint(product.high), product.low + n * turns.low);
+  const DoubleDouble remainder = two_sum(product.high - std::nearbyint(product.high), product.low);
   const DoubleDouble angle = remainder * two_pi;
   const double cosine = std::cos(angle.high), sine = std::sin(angle.high);
   return {cosine - angle.low * sine, sine + angle.low * cosine};
+}
+
+DoubleDouble light_cone_position(double d, double length_scale) {
+  const long double L = length_scale, P = L * std::asinh(d / L);
+  const double high = static_cast<double>(P);
+  return {high, static_cast<double>(P - high)};
 }
 
 Tensor phasor_table(Arena& arena, int64_t first, int64_t count, const std::vector<DoubleDouble>& frequencies,

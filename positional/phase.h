@@ -38,6 +38,11 @@ struct Phasor {
 DoubleDouble in_turns(DoubleDouble radians);  // w / 2 pi
 std::vector<double> values_of(const std::vector<DoubleDouble>& numbers);
 Phasor phasor(int64_t position, DoubleDouble turns);
+Phasor phasor(DoubleDouble position, DoubleDouble turns);
+
+// P(d) = L asinh(d / L), the position of the light-cone chart, as precise as long double: in double the angle of a
+// large P would be off by an ulp of P, which near a zero of the cosine is more than an ulp of f32.
+DoubleDouble light_cone_position(double d, double length_scale);
 
 // The rotation table of core/rotation.h for positions first .. first + count - 1: [count, 2 P] for P frequencies (in
 // radians), in `arena`.

@@ -143,8 +143,8 @@ class PjBias : public Term {
       const bool light_cone = sector_index == 2;
       double sum = 0;
       for (int64_t k = 0; k < frequencies(); ++k) {
-        const double angle = frequency(k).value() * L * std::asinh(x);
-        const Phasor wave = light_cone ? Phasor{std::cos(angle), std::sin(angle)} : phasor(lag, in_turns(frequency(k)));
+        const DoubleDouble turns = in_turns(frequency(k));
+        const Phasor wave = light_cone ? phasor(light_cone_position(d, L), turns) : phasor(lag, turns);
         const double envelope = light_cone ? 1.0 : std::exp(-softplus_of(damping_.value.flat(k)) * x);
         sum += envelope * (at(cosines, h, k) * wave.cosine + at(sines, h, k) * wave.sine);
       }

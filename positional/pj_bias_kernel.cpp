@@ -29,22 +29,23 @@ Tensor lag_table(Arena& arena, int64_t lags, const std::vector<DoubleDouble>& fr
   const Tensor table = empty(arena, {4 + 4 * count, lags}, DType::f64);
   double* const rows = table.data<double>();
   parallel_ranges(lags, chunk_lags, [&](int64_t begin, int64_t end) {
+    DoubleDouble light_cone[chunk_lags];
     for (int64_t n = begin; n < end; ++n) {
       const double d = static_cast<double>(n), x = d / length_scale;
+      light_cone[n - begin] = light_cone_position(d, length_scale);
       rows[n] = x;
       rows[lags + n] = d / std::hypot(d, length_scale);
-      rows[2 * lags + n] = length_scale * std::asinh(x);
+      rows[2 * lags + n] = light_cone[n - begin].value();
       rows[3 * lags + n] = length_scale * drift_of(x);
     }
     for (int64_t k = 0; k < count; ++k) {
-      const DoubleDouble frequency = frequencies[static_cast<size_t>(k)], turns = in_turns(frequency);
+      const DoubleDouble turns = in_turns(frequencies[static_cast<size_t>(k)]);
       for (int64_t n = begin; n < end; ++n) {
-        const Phasor raw = phasor(n, turns);
-        const double angle = frequency.value() * rows[2 * lags + n];
+        const Phasor raw = phasor(n, turns), wave = phasor(light_cone[n - begin], turns);
         rows[(4 + k) * lags + n] = raw.cosine;
         rows[(4 + count + k) * lags + n] = raw.sine;
-        rows[(4 + 2 * count + k) * lags + n] = std::cos(angle);
-        rows[(4 + 3 * count + k) * lags + n] = std::sin(angle);
+        rows[(4 + 2 * count + k) * lags + n] = wave.cosine;
+        rows[(4 + 3 * count + k) * lags + n] = wave.sine;
       }
     }
   });

@@ -59,7 +59,7 @@ class PjRotary : public Term {
     const bool light_cone = spec.word("chart") == "lc";
     ChainFamily family = geometric_chains(dim, order, affine);
     family.names = ChainTableNames("pj-rotary " + spec.text());
-    if (light_cone) family.phase = [L](double n) { return L * std::asinh(n / L); };
+    if (light_cone) family.phase = [L](double n) { return light_cone_position(n, L); };
     family.weights = [=](double n, double* row) {
       const double base = light_cone ? n / std::hypot(n, L) : n / L;
       row[0] = 1.0;

@@ -77,6 +77,28 @@ TEST_P(Tables, AreRightToOneUlp) {
 }
 INSTANTIATE_TEST_SUITE_P(Positions, Tables, testing::Values(0, 4096 - 32, 131071 - 63, 1048575 - 63, int64_t{1} << 40));
 
+// The light-cone chart's, at any length scale: raw where L is huge, logarithmic where it is small.
+class LightConeTables : public testing::TestWithParam<int64_t> {};
+
+TEST_P(LightConeTables, AreRightToOneUlp) {
+  const int64_t first = GetParam(), count = 1024, pairs = 32, fastest = 4;
+  const auto frequencies = geometric_frequencies({10000.0}, pairs);
+  for (const double L : {1.0, 256.0, 65536.0, 1e6, 1e12}) {
+    for (int64_t n = first; n < first + count; ++n) {
+      const Quad x = Quad(n) / Quad(L), root = quad::root(1 + x * x);
+      const Quad P = Quad(L) * (x < Quad(0.5) ? quad::artanh(x / root) : quad::log(x + root));  // either way asinh x
+      const DoubleDouble position = light_cone_position(static_cast<double>(n), L);
+      for (int64_t k = 0; k < fastest; ++k) {
+        const Phasor wave = phasor(position, in_turns(frequencies[static_cast<size_t>(k)]));
+        const Quad angle = exact_frequency(10000.0, k, pairs) * P;
+        EXPECT_LE(ulps(static_cast<float>(wave.cosine), quad::cos(angle)), 1) << n << " of " << L << " pair " << k;
+        EXPECT_LE(ulps(static_cast<float>(wave.sine), quad::sin(angle)), 1) << n << " of " << L << " pair " << k;
+      }
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Positions, LightConeTables, testing::Values(0, 131071 - 1023, 1048575 - 1023));
+
 // The scalings' tables, too: frequencies to double precision would leave 1e-10 of an angle there.
 TEST(Phase, ScaledFrequenciesAreRightToTwiceDoublePrecision) {
   const int64_t dim = 16, context = 256;
