@@ -97,20 +97,16 @@ double inverse_error(Layer& layer, int64_t n) {
          std::max(1.0, largest(g) * largest(back));
 }
 
-// All logits of 40 random queries and keys (one tile) against those at positions shifted by a million. Absolute
-// evaluation is held to the size of the terms that its logits are summed from, anchored evaluation and charts to that
-// of the logits.
-double translation_error(Layer& layer, int64_t shift, bool by_terms) {
+// All logits of 40 random queries and keys (one tile) against those at shifted positions, relative to the largest.
+double translation_error(Layer& layer, int64_t shift) {
   const int64_t count = 40;
   Arena arena;
   const Tensor q = empty(arena, {1, count, 1, layer.dim}, layer.dtype),
                k = empty(arena, {1, count, 1, layer.dim}, layer.dtype);
   fill_normal(q, Random(5, "translation q"), 0.0, 1.0);
   fill_normal(k, Random(5, "translation k"), 0.0, 1.0);
-  double terms = 0;
   const auto logits = [&](int64_t first) {
     auto [tq, tk] = layer.transformed(arena, q, k, first);
-    terms = std::max(terms, largest(tq) * largest(tk));
     return product(arena, tq.reshape({count, layer.dim}), tk.reshape({count, layer.dim}).transpose(0, 1));
   };
   const Tensor near = logits(0), far = logits(shift);
@@ -121,7 +117,7 @@ double translation_error(Layer& layer, int64_t shift, bool by_terms) {
       size = std::max(size, std::fabs(near.at({i, j})));
     }
   }
-  return most / (by_terms ? terms : size);
+  return most / size;
 }
 
 // Differing bits of the two SPECs' features: the largest difference, 0 when they are the same to the bit.
@@ -255,12 +251,15 @@ std::vector<InvariantRow> measure_invariants(DType dtype) {
     Layer layer(family.spec, 12, dtype);
     rows.push_back({"closure", family.spec, closure_error(layer, 37, 1200), law_if(family.representation)});
     rows.push_back({"inverse", family.spec, inverse_error(layer, 777), unit});
-    rows.push_back({"translation", family.spec, translation_error(layer, 1000000, family.representation),
-                    law_if(family.representation)});
+    // Absolute factors that grow with the position cancel in a logit: of 16 digits a million positions leave 6 or more,
+    // of f32's 7 none that a law could be made of. That is what anchoring is for.
+    const bool grows = family.representation && family.spec != std::string_view("rope");
+    const double left = !grows ? law_if(family.representation) : dtype == DType::f64 ? 1e-6 : 0.0;
+    rows.push_back({"translation", family.spec, translation_error(layer, 1000000), left});
   }
   for (const char* spec : {"jordan(order=3,anchored=1)", "jordan(order=3,mode=exact,damping=0.001,anchored=1)"}) {
     Layer layer(spec, 12, dtype);
-    rows.push_back({"translation", spec, translation_error(layer, 1000000, false), unit});
+    rows.push_back({"translation", spec, translation_error(layer, 1000000), unit});
   }
   for (const char* spec : {"jordan(order=1)", "jordan(order=1,mode=exact)", "pj-rotary(order=1,affine=0)"}) {
     InvariantRow row{"containment", std::string(spec) + " = rope, to the bit", feature_difference(spec, "rope", dtype),
