@@ -322,7 +322,8 @@ TrainResult Trainer::run(Progress& progress) {
   lengths.resize(std::min<size_t>(lengths.size(), 3));
   tape_.reset();
   result.evaluation =
-      evaluate(*model_, *corpus_, {.lengths = lengths, .windows = 16, .split = split, .ranks = &ranks_}, progress);
+      evaluate(*model_, *corpus_, {.lengths = lengths, .windows = 16, .split = split, .ranks = &ranks_, .tape = &tape_},
+               progress);
   on_first(ranks_, [&] { write_atomically(options_.out + "/eval.json", to_json(*result.evaluation).dump(2) + "\n"); });
   return result;
 }
@@ -343,7 +344,8 @@ void Trainer::validate(Progress& progress) {
                                           .windows = validation_windows,
                                           .split = split,
                                           .sectors = false,
-                                          .ranks = &ranks_},
+                                          .ranks = &ranks_,
+                                          .tape = &tape_},
                                          silent);
   const LengthResult& held_out = evaluation.lengths.front();
   if (!validation_) return;
