@@ -151,7 +151,8 @@ std::vector<OptionInfo> option_list() {
       {"resume", "DIR", "", "go on from the folder's checkpoint, bit for bit as if the run had never stopped"},
       {"eval-every", "N", text_of(defaults.eval_every), "steps between held-out losses (validation.csv), 0 for none"},
       {"save-every", "N", text_of(defaults.save_every), "steps between checkpoints, 0: only at the start and the end"},
-      {"keep", "N", text_of(defaults.keep), "how many older checkpoints to keep, as checkpoint-STEP.safetensors"},
+      {"keep", "N", text_of(defaults.keep),
+       "how many checkpoints to keep as checkpoint-STEP.safetensors, the newest among them: 2 for one older"},
       {"mpi-timeout", "SECONDS", text_of(defaults.mpi_timeout),
        "over ranks: how long one waits for another in a step, a validation or a save before the job ends with "
        "status 3; 0: for ever"},

@@ -85,7 +85,8 @@ int64_t windows_at(int64_t length, const EvaluateOptions& options) {
 std::vector<WindowLoss> window_losses(Transformer& model, const Corpus& corpus, const EvaluateOptions& options,
                                       int64_t length, const std::function<void(size_t, double)>& done,
                                       json* stability) {
-  Tape tape;
+  Tape own_tape;
+  Tape& tape = options.tape != nullptr ? *options.tape : own_tape;
   std::vector<int32_t> tokens(static_cast<size_t>(length + 1));
   const std::vector<int64_t> offsets = evaluation_offsets(corpus, options.split, length, windows_at(length, options));
   const size_t rank = static_cast<size_t>(options.ranks->rank()), ranks = static_cast<size_t>(options.ranks->size());

@@ -26,6 +26,7 @@ struct EvaluateOptions {
   bool sectors = true;             // also the diagnostics: of sectors, of stability, of resolution
   bool interruptible = false;      // throw Interrupted on a signal, where the caller has an Interrupt (one rank only)
   Communicator* ranks = &alone();  // share the windows; all of them get the result. evaluate() is collective then
+  Tape* tape = nullptr;            // one that is not in use, whose memory then serves; without it a new one
 };
 
 struct LengthResult {

@@ -34,7 +34,7 @@ struct TrainOptions {
   int64_t eval_every = 0;     // steps between measurements on the validation split; 0: none
   int64_t save_every = 500;   // steps between checkpoints; 0: only at the end
   int64_t accumulate = 1;     // in how many parts a rank works off its share of the batch
-  int64_t keep = 0;           // how many older checkpoints to keep, as checkpoint-STEP.safetensors
+  int64_t keep = 0;           // how many checkpoints to keep as checkpoint-STEP.safetensors, the newest among them
   int64_t mpi_timeout = 600;  // seconds that a rank may wait for another before the job ends; 0: for ever
 
   // What a size (layers, width, heads, context, batch) and a number of steps can be at most, so that products of them

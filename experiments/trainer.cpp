@@ -45,6 +45,47 @@ std::string checkpoint_file(const TrainOptions& options) {
   return options.out + "/checkpoint.safetensors";
 }
 
+// The checkpoints that --keep left, by rising step.
+std::vector<std::string> kept_checkpoints(const std::string& folder) {
+  constexpr std::string_view start = "checkpoint-", end = ".safetensors";
+  std::vector<std::string> kept;
+  std::error_code ignored;  // no folder, none kept
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(start) && name.find_first_not_of("0123456789", start.size()) == name.size() - end.size() &&
+        name.ends_with(end))
+      kept.push_back(entry.path().string());
+  }
+  std::ranges::sort(kept);
+  return kept;
+}
+
+// The newest of them that is whole, as the end of a line that says why the checkpoint itself is of no use.
+std::string way_back(const std::string& folder) {
+  std::vector<std::string> kept = kept_checkpoints(folder);
+  for (; !kept.empty(); kept.pop_back()) {
+    try {
+      SafetensorsFile::open(kept.back());
+      return fmt::format("; {} is whole: copied to checkpoint.safetensors, the run goes on from there", kept.back());
+    } catch (const Error&) {  // the one before it may be
+    }
+  }
+  return "";
+}
+
+SafetensorsFile open_to_resume(const std::string& path, const std::string& folder) {
+  if (!fs::exists(path)) {
+    const std::string way = way_back(folder);
+    fail("{}: no checkpoint to resume from{}", path,
+         way.empty() ? "; start the run with --out instead of --resume" : way);
+  }
+  try {
+    return SafetensorsFile::open(path);
+  } catch (const Error& error) {
+    throw Error(error.status(), error.what() + way_back(folder));
+  }
+}
+
 // The `seconds` of the last line of metrics.csv, 0 when it has none.
 double last_seconds(const std::string& path) {
   const std::string text = read_text(path);
@@ -93,8 +134,7 @@ std::unique_ptr<Trainer> Trainer::resume(const TrainOptions& options, const std:
 
 TrainOptions Trainer::stored_options(const std::string& folder) {
   const std::string path = folder + "/checkpoint.safetensors";
-  require(fs::exists(path), "{}: no checkpoint to resume from; start the run with --out instead of --resume", path);
-  const SafetensorsFile file = SafetensorsFile::open(path);
+  const SafetensorsFile file = open_to_resume(path, folder);
   const auto found = file.metadata().find(options_key);
   require(found != file.metadata().end(), "{}: the metadata has no key '{}': it was not written by `sextant train`",
           path, options_key);
@@ -114,7 +154,7 @@ Trainer::Trainer(const TrainOptions& options, const std::string& command_line, b
     if (resuming) {
       load(sharing);
     } else {
-      require(!fs::exists(checkpoint_file(options_)),
+      require(!fs::exists(checkpoint_file(options_)) && kept_checkpoints(options_.out).empty(),
               "--out {}: there is a run already; use --resume {} to go on with it, or another --out", options_.out,
               options_.out);
     }
@@ -322,7 +362,8 @@ TrainResult Trainer::run(Progress& progress) {
   lengths.resize(std::min<size_t>(lengths.size(), 3));
   tape_.reset();
   result.evaluation =
-      evaluate(*model_, *corpus_, {.lengths = lengths, .windows = 16, .split = split, .ranks = &ranks_}, progress);
+      evaluate(*model_, *corpus_, {.lengths = lengths, .windows = 16, .split = split, .ranks = &ranks_, .tape = &tape_},
+               progress);
   on_first(ranks_, [&] { write_atomically(options_.out + "/eval.json", to_json(*result.evaluation).dump(2) + "\n"); });
   return result;
 }
@@ -343,7 +384,8 @@ void Trainer::validate(Progress& progress) {
                                           .windows = validation_windows,
                                           .split = split,
                                           .sectors = false,
-                                          .ranks = &ranks_},
+                                          .ranks = &ranks_,
+                                          .tape = &tape_},
                                          silent);
   const LengthResult& held_out = evaluation.lengths.front();
   if (!validation_) return;
@@ -393,10 +435,7 @@ void Trainer::keep_older_checkpoint() {
   fs::create_hard_link(checkpoint_file(options_), name(steps_done_), error);
   if (error) fs::copy_file(checkpoint_file(options_), name(steps_done_), fs::copy_options::overwrite_existing, error);
   if (error) fail_environment("cannot write {}: {}", name(steps_done_), error.message());
-  std::vector<fs::path> kept;
-  for (const auto& entry : fs::directory_iterator(options_.out))
-    if (entry.path().filename().string().starts_with("checkpoint-")) kept.push_back(entry.path());
-  std::ranges::sort(kept);
+  const std::vector<std::string> kept = kept_checkpoints(options_.out);
   for (size_t i = 0; i + static_cast<size_t>(options_.keep) < kept.size(); ++i) fs::remove(kept[i], error);
 }
 

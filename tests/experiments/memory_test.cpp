@@ -57,6 +57,19 @@ TEST_F(Memory, TheEstimateIsWithin15PercentOfThePeak) {
   }
 }
 
+TEST_F(Memory, AValidationTakesTheMemoryOfTheStep) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes memory of its own";
+#endif
+  const auto peak = [&](const std::string& every) {
+    const ProgramRun run = sextant({"train", "--data", data_, "--out", folder_.path("every" + every), "--steps", "3",
+                                    "--batch", "2", "--context", "1024", "--eval-every", every, "--json", "--quiet"});
+    EXPECT_EQ(run.status, 0) << run.err;
+    return json::parse(run.out).at("memory").at("peak_bytes").get<double>();
+  };
+  EXPECT_LT(peak("1"), peak("0") + 5e6);
+}
+
 TEST_F(Memory, TooLittleIsRefusedWithTheFigureAndWhatToLower) {
   const auto train = [&](const std::vector<std::string>& more, const char* memory) {
     std::vector<std::string> options = {"train",   "--data", data_,    "--out", folder_.path("run"),

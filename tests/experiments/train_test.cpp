@@ -178,6 +178,29 @@ TEST_F(Train, KeepsOlderCheckpoints) {
   EXPECT_NE(difference(folder_.path("run/checkpoint-000000008.safetensors"), checkpoint(folder_.path("run"))), "");
 }
 
+TEST_F(Train, WithoutItsCheckpointAKeptOneIsNamed) {
+  const std::string run = folder_.path("run"), kept = folder_.path("run/checkpoint-000000008.safetensors");
+  ASSERT_EQ(sextant(train("run", {"--steps", "10", "--save-every", "2", "--keep", "2"})).status, 0);
+  const std::string whole = read_file(checkpoint(run)), metrics = metrics_without_time(run);
+  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& part) {
+    const ProgramRun run_again = sextant(arguments);
+    EXPECT_EQ(run_again.status, 2) << run_again.err;
+    EXPECT_EQ(count_lines(run_again.err), 1) << run_again.err;
+    EXPECT_NE(run_again.err.find(part), std::string::npos) << run_again.err;
+  };
+  // The newest kept one is the same file under another name, and damaged with it.
+  for (const std::string& name : {checkpoint(run), folder_.path("run/checkpoint-000000010.safetensors")})
+    write_file(name, whole.substr(0, whole.size() / 2));
+  refused({"train", "--resume", run}, kept + " is whole");
+  fs::remove(checkpoint(run));
+  refused({"train", "--resume", run}, kept + " is whole");
+  refused(train("run", {"--steps", "10"}), "there is a run already");
+  fs::copy_file(kept, checkpoint(run));
+  ASSERT_EQ(sextant({"train", "--resume", run}).status, 0);
+  EXPECT_EQ(read_file(checkpoint(run)), whole);
+  EXPECT_EQ(metrics_without_time(run), metrics);
+}
+
 TEST_F(Train, ComposedTrainsTheSameModelUpToRounding) {
   ASSERT_EQ(sextant(train("fused", {"--steps", "5", "--dtype", "f64"})).status, 0);
   ASSERT_EQ(sextant(train("composed", {"--steps", "5", "--dtype", "f64", "--composed"})).status, 0);

@@ -2,6 +2,7 @@
 // length.
 #include <gtest/gtest.h>
 
+#include "autograd/gradient_check.h"
 #include "core/parallel.h"
 #include "core/reflections.h"
 #include "positional/householder.h"
@@ -67,6 +68,21 @@ TEST_P(Householder, EqualsReflectionsOneByOne) {
 INSTANTIATE_TEST_SUITE_P(Sizes, Householder,
                          testing::Values(std::tuple{1, 4, false}, std::tuple{30, 6, true}, std::tuple{130, 8, true},
                                          std::tuple{257, 3, false}, std::tuple{65, 36, true}));
+
+// The gradient of a step comes from all later tokens, over the anchors between.
+TEST(HouseholderPrefix, BackwardGoesOverAnchors) {
+  for (const bool values : {false, true}) {
+    Layer layer(values ? "transport(kind=householder,values=1)" : "transport(kind=householder)", 1, 5, DType::f64);
+    layer.shake(0.5);
+    Arena arena;
+    const Sequence s = random_sequence(arena, layer.settings, 1, 300);
+    const auto f = [&](Tape& tape, std::span<const Variable> x) {
+      return layer.run(tape, x[0], {x[1], x[2], x[3]}, s.tokens);
+    };
+    const GradientCheck check = check_directional(f, std::array{s.x, s.q, s.k, s.v}, 3);
+    EXPECT_LT(check.worst_error, 1e-7) << values << ": " << check.text();
+  }
+}
 
 double distance_from_orthogonal(const Tensor& anchors, int64_t index) {
   const int64_t dim = anchors.size(3), stride = anchors.size(4);
