@@ -41,7 +41,8 @@ TEST(Experiments, AWrongNameIsAnsweredWithTheNearestRightOne) {
   EXPECT_NE(scale.err.find("'quick'"), std::string::npos) << scale.err;
 }
 
-// The laws hold to 1e-12 in f64, and to f32's rounding; a second call measures nothing again.
+// The laws hold to 1e-12 in f64 (logits of growing absolute factors a million positions out to 1e-6: their terms are up
+// to 1e7 times their size, and cancel), and to f32's rounding; a second call measures nothing again.
 TEST(Experiments, ClosureHoldsAndIsNotMeasuredTwice) {
   const Folder folder;
   const std::vector<std::string> command = {"experiment", "closure", "--out", folder.path("out"), "--json"};
@@ -52,7 +53,10 @@ TEST(Experiments, ClosureHoldsAndIsNotMeasuredTwice) {
   int laws = 0;
   for (const json& row : rows) {
     if (row.at("law") == "tangent" || row.at("tolerance").get<double>() == 0) continue;
-    EXPECT_LE(row.at("error").get<double>(), 1e-12) << row.dump();
+    const std::string subject = row.at("subject");
+    const bool grows =
+        row.at("law") == "translation" && subject != "rope" && subject.find("anchored=1") == std::string::npos;
+    EXPECT_LE(row.at("error").get<double>(), grows ? 1e-6 : 1e-12) << row.dump();
     ++laws;
   }
   EXPECT_GT(laws, 20);
