@@ -6,20 +6,21 @@ set -euo pipefail
 program=$(realpath "$1")
 minutes=${2:-120}
 folder=$(mktemp -d)
-trap 'kill "$training" 2>/dev/null; rm -rf "$folder"' EXIT
+trap 'kill "${training:-}" 2>/dev/null || true; rm -rf "$folder"' EXIT
 
 "$program" train --data canon --position "pj-bias+rope" --steps 100000000 --warmup 50 --eval-every 200 --save-every 100 --keep 3 --quiet \
   --out "$folder/run" &
 training=$!
+until [[ -f $folder/run/metrics.csv ]] || ! kill -0 "$training" 2>/dev/null; do sleep 0.2; done
 resident() { awk '/^VmRSS:/ { print $2 }' "/proc/$training/status"; }
-steps() { awk 'END { print NR > 0 ? NR - 1 : 0 }' "$folder/run/metrics.csv" 2>/dev/null || echo 0; }
+steps() { awk 'NR > 1 { ++count } END { print count + 0 }' "$folder/run/metrics.csv"; }
 
 # Growth counts from when all that comes again has come once, however slow the machine: two validations, and more checkpoints than are kept.
 settle=$((minutes >= 20 ? 300 : minutes * 15)) settle_steps=400
 start=$SECONDS first=0 most=0 rounds=0
 while ((SECONDS - start < minutes * 60)); do
   sleep 10
-  kill -0 "$training" || { echo "failed: training ended by itself" >&2; exit 1; }
+  kill -0 "$training" 2>/dev/null || { echo "failed: training ended by itself" >&2; exit 1; }
   ((SECONDS - start >= settle && $(steps) > settle_steps)) || continue
   now=$(resident)
   ((first > 0)) || first=$now
