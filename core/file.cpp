@@ -225,20 +225,38 @@ void FileWriter::write(std::string_view text) {
   write(std::as_bytes(std::span(text.data(), text.size())));
 }
 
-void write_atomically(const std::string& path, const std::function<void(FileWriter&)>& write) {
+namespace {
+struct Target {
+  std::string path;  // links followed
+  bool device;       // or a pipe: what is there and no regular file
+};
+Target target_of(const std::string& path) {
   require(!path.empty(), "cannot write a file without a name");
   const std::string target = followed(path);
   struct stat facts {};
   const bool exists = ::stat(target.c_str(), &facts) == 0;
   if ((exists && S_ISDIR(facts.st_mode)) || target.ends_with('/')) fail_errno("write", path, EISDIR);
-  if (exists && !S_ISREG(facts.st_mode)) {
+  return {target, exists && !S_ISREG(facts.st_mode)};
+}
+}  // namespace
+
+void require_writable(const std::string& path) {
+  const Target target = target_of(path);
+  if (target.device) return;  // to open a pipe would wait for its reader
+  make_folder(folder_of(target.path));
+  const TemporaryFile removed_again(target.path);
+}
+
+void write_atomically(const std::string& path, const std::function<void(FileWriter&)>& write) {
+  const Target target = target_of(path);
+  if (target.device) {
     const FileDescriptor device = open_or_fail("write", path, O_WRONLY);
     FileWriter writer(device.get(), path);
     write(writer);
     return;
   }
-  make_folder(folder_of(target));
-  TemporaryFile temporary(target);
+  make_folder(folder_of(target.path));
+  TemporaryFile temporary(target.path);
   FileWriter writer(temporary.descriptor(), path);
   write(writer);
   temporary.rename_into_place();

@@ -76,6 +76,9 @@ class FileWriter {
 // missing permission or a read-only file system, bad input for a path that cannot be a file.
 void write_atomically(const std::string& path, const std::function<void(FileWriter&)>& write);
 void write_atomically(const std::string& path, std::string_view text);
+// Throws what write_atomically would, before there is anything to write: a long computation asks first. Missing parent
+// folders are made.
+void require_writable(const std::string& path);
 
 // Makes the folder and its missing parents; throws Error when it cannot or when something else has the name.
 void make_folder(const std::string& path);

@@ -31,12 +31,13 @@ int run(const Arguments& arguments) {
     options.lengths = arguments.given("lengths") ? arguments.integers("lengths", 1, int64_t{1} << 40)
                                                  : default_lengths(*corpus, options.split, model->config().context);
   });
+  const std::string out = arguments.given("out") ? arguments.text("out") : default_output(checkpoint);
+  on_first(ranks, [&] { require_writable(out); });
   if (ranks.size() > 1)
     require_agreement(ranks, {{"model (SHA-256)", sha256_of_file(checkpoint)}, {"data (SHA-256)", corpus->sha256()}});
   Progress progress(arguments.quiet() ? nullptr : stderr);
   const Evaluation evaluation = evaluate(*model, *corpus, options, progress);
   const nlohmann::json object = to_json(evaluation);
-  const std::string out = arguments.given("out") ? arguments.text("out") : default_output(checkpoint);
   arguments.say("{}\n", table(evaluation));
   if (!evaluation.sectors.empty()) arguments.say("{}\n", sector_table(evaluation));
   on_first(ranks, [&] { write_atomically(out, object.dump(2) + "\n"); });

@@ -305,7 +305,7 @@ TrainResult Trainer::train(Progress& progress) {
   result.step = steps_done_;
   result.tokens = steps_done_ * options_.tokens_per_step();
   result.seconds = seconds_;
-  result.peak_bytes = peak_memory();
+  result.peak_bytes = std::max(peak_bytes_, peak_memory());
   result.finished = steps_done_ == options_.steps;
   return result;
 }
@@ -338,6 +338,7 @@ void Trainer::log(const StepResult& result, double seconds) {
 
 void Trainer::validate(Progress& progress) {
   const Split split = held_out_split(*corpus_);
+  peak_bytes_ = std::max(peak_bytes_, peak_memory());  // an evaluation counts its own anew
   Progress silent(nullptr);
   const Evaluation evaluation = evaluate(*model_, *corpus_,
                                          {.lengths = {options_.context},

@@ -110,6 +110,7 @@ class Trainer {
   MemoryNeed memory_need_;
   int64_t steps_done_ = 0;
   double seconds_ = 0;
+  size_t peak_bytes_ = 0;  // of resident memory before the last validation
 };
 
 }  // namespace sextant

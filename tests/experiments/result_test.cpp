@@ -79,6 +79,19 @@ TEST(Eval, SaysWhyALossIsNotFinite) {
   EXPECT_EQ(good.err.find("note:"), std::string::npos) << good.err;
 }
 
+// What cannot be written is refused before anything is computed: a million windows would take minutes.
+TEST(Eval, RefusesAnOutputItCannotWriteAtOnce) {
+  const Folder folder;
+  const std::string data = folder.write("text.txt", sample_text(6000));
+  ASSERT_EQ(sextant(tiny_model(data, folder.path("run"), {"--steps", "1"})).status, 0);
+  const std::string out = data + "/eval.json";
+  const ProgramRun eval =
+      sextant({"eval", folder.path("run"), "--lengths", "64", "--windows", "1000000", "--out", out});
+  EXPECT_EQ(eval.status, 2) << eval.err;
+  EXPECT_EQ(count_lines(eval.err), 1) << eval.err;
+  EXPECT_NE(eval.err.find(data), std::string::npos) << eval.err;
+}
+
 // Two terms of one sector have rows of their own, each with its own change of the loss.
 TEST(Eval, TellsTermsThatShareASectorApart) {
   const Folder folder;
