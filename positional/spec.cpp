@@ -1,6 +1,7 @@
 #include "positional/spec.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 

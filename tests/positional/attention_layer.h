@@ -2,10 +2,13 @@
 // whole or through a cache.
 #pragma once
 
+#include <array>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "autograd/attention.h"
+#include "autograd/gradient_check.h"
 #include "autograd/reductions.h"
 #include "autograd/shaping.h"
 #include "core/random.h"
@@ -177,6 +180,16 @@ Tensor plain_attention(Arena& arena, const Sequence& s, Logit&& logit, Value&& v
         }
       }
   return out;
+}
+
+// The gradients of x, q, k and v of one random sequence against differences along three directions.
+inline GradientCheck check_inputs(Layer& layer, int64_t length) {
+  Arena arena;
+  const Sequence s = random_sequence(arena, layer.settings, 1, length);
+  const auto f = [&](Tape& tape, std::span<const Variable> x) {
+    return layer.run(tape, x[0], {x[1], x[2], x[3]}, s.tokens);
+  };
+  return check_directional(f, std::array{s.x, s.q, s.k, s.v}, 3);
 }
 
 inline std::vector<double> row_of(const Tensor& x, int64_t b, int64_t t, int64_t h) {

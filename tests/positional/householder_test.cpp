@@ -2,7 +2,6 @@
 // length.
 #include <gtest/gtest.h>
 
-#include "autograd/gradient_check.h"
 #include "core/parallel.h"
 #include "core/reflections.h"
 #include "positional/householder.h"
@@ -74,12 +73,7 @@ TEST(HouseholderPrefix, BackwardGoesOverAnchors) {
   for (const bool values : {false, true}) {
     Layer layer(values ? "transport(kind=householder,values=1)" : "transport(kind=householder)", 1, 5, DType::f64);
     layer.shake(0.5);
-    Arena arena;
-    const Sequence s = random_sequence(arena, layer.settings, 1, 300);
-    const auto f = [&](Tape& tape, std::span<const Variable> x) {
-      return layer.run(tape, x[0], {x[1], x[2], x[3]}, s.tokens);
-    };
-    const GradientCheck check = check_directional(f, std::array{s.x, s.q, s.k, s.v}, 3);
+    const GradientCheck check = check_inputs(layer, 300);
     EXPECT_LT(check.worst_error, 1e-7) << values << ": " << check.text();
   }
 }

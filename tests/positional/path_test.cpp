@@ -120,12 +120,7 @@ TEST(Path, BackwardAddsUpOverTheQueriesOfSeveralTiles) {
     Layer layer("transport(kind=path)", 1, 4, DType::f64);
     layer.shake(0.4);
     layer.find("blocks.0.position.transport.beta_bias")->value.fill(beta);
-    Arena arena;
-    const Sequence s = random_sequence(arena, layer.settings, 1, 270);
-    const auto f = [&](Tape& tape, std::span<const Variable> x) {
-      return layer.run(tape, x[0], {x[1], x[2], x[3]}, s.tokens);
-    };
-    const GradientCheck check = check_directional(f, std::array{s.x, s.q, s.k, s.v}, 3);
+    const GradientCheck check = check_inputs(layer, 270);
     EXPECT_LT(check.worst_error, 1e-7) << beta << ": " << check.text();
   }
 }
