@@ -91,6 +91,7 @@ TEST(Command, WithJsonThereIsOneObjectWhateverHappens) {
 }
 
 TEST(Command, OutputThatCannotBeWrittenIsAnError) {
+  // A device of Linux that some containers leave out: nothing else is sure to refuse a write.
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   const std::string command = std::string(SEXTANT_PROGRAM) + " train --help > /dev/full 2> /dev/null";
   EXPECT_EQ(std::system(command.c_str()) >> 8, 3);

@@ -73,6 +73,7 @@ class Faults : public testing::Test {
 // Every kind of moment inside writing: before and within a write, before the flush, before the rename; of the first
 // checkpoint and of later ones.
 TEST_F(Faults, KilledInsideWritingItGoesOnBitForBit) {
+  // Calls fail through a preloaded library, and a sanitizer refuses to come behind one.
   if (sanitized()) GTEST_SKIP() << "a sanitizer must be loaded first";
   int killed = 0;
   for (const char* plan : {"write=half@1", "write=kill@3", "write=half@9", "fsync=kill@1", "fsync=kill@4",
@@ -113,6 +114,7 @@ TEST_F(Faults, KilledAtRandomMomentsItGoesOnBitForBit) {
 }
 
 TEST_F(Faults, AFailingCallStopsTheRunAndKeepsTheCheckpoint) {
+  // Calls fail through a preloaded library, and a sanitizer refuses to come behind one.
   if (sanitized()) GTEST_SKIP() << "a sanitizer must be loaded first";
   for (const auto& [call, number, at] : std::vector<std::tuple<const char*, int, int>>{
            {"write", ENOSPC, 20}, {"write", EIO, 1}, {"fsync", EIO, 6}, {"fsync", ENOSPC, 2}, {"rename", EACCES, 4}}) {
@@ -150,6 +152,7 @@ class SmallDisk {
 
 TEST_F(Faults, AFullDiskStopsTheRunAndKeepsTheCheckpoint) {
   SmallDisk disk(folder_.path("disk"), "size=160k");
+  // Only root, and not in every container, may mount; there is no other full disk to be had.
   if (!disk.mounted) GTEST_SKIP() << "mounting a small tmpfs is not allowed here: " << std::strerror(errno);
   const std::string run = folder_.path("disk/run");
   const ProgramRun stopped = sextant(options(run));
@@ -164,6 +167,7 @@ TEST_F(Faults, AFullDiskStopsTheRunAndKeepsTheCheckpoint) {
 TEST_F(Faults, AReadOnlyFolderIsRefusedInOneLine) {
   SmallDisk disk(folder_.path("disk"), "size=8m");
   if (!disk.mounted) {
+    // Another user is refused by the folder's mode instead; root by nothing but a read-only mount.
     if (::geteuid() == 0) GTEST_SKIP() << "mounting is not allowed here, and root may write everywhere";
     ::chmod(folder_.path("disk").c_str(), 0555);
   }

@@ -181,6 +181,7 @@ TEST_F(Checkpoint, FolderThatCannotBeWritten) {
   const std::string data = folder_.path("text.txt");
   expect_error(sextant(tiny_model(data, data + "/run", {"--steps", "1"})), 2,
                {"text.txt"});  // a file where a folder must be
+  // What follows needs a folder that refuses: to root none does. The file in a folder's place was checked above.
   if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere: the permission check needs another user";
   ASSERT_EQ(::mkdir(folder_.path("closed").c_str(), 0500), 0);
   expect_error(sextant(tiny_model(data, folder_.path("closed/run"), {"--steps", "1"})), 3, {"closed"});
@@ -189,6 +190,7 @@ TEST_F(Checkpoint, FolderThatCannotBeWritten) {
 TEST_F(Checkpoint, FullDisk) {
   const std::string small = folder_.path("small");
   fs::create_directory(small);
+  // Only root, and not in every container, may mount the small disk that this fills.
   if (::geteuid() != 0 || ::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=128k") != 0)
     GTEST_SKIP() << "needs the right to mount a small file system";
   const ProgramRun run =

@@ -19,6 +19,7 @@ class Memory : public testing::Test {
 
 TEST_F(Memory, TheEstimateIsWithin15PercentOfThePeak) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  // Shadow memory and red zones are resident, too: the peak is not the program's own.
   GTEST_SKIP() << "a sanitizer takes memory of its own";
 #endif
   using Options = std::vector<std::string>;
@@ -59,6 +60,7 @@ TEST_F(Memory, TheEstimateIsWithin15PercentOfThePeak) {
 
 TEST_F(Memory, AValidationTakesTheMemoryOfTheStep) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  // Shadow memory and red zones are resident, too: the peak is not the program's own.
   GTEST_SKIP() << "a sanitizer takes memory of its own";
 #endif
   const auto peak = [&](const std::string& every) {

@@ -29,6 +29,7 @@ std::vector<std::string> own_lines(const std::string& text) {
 class Ranks : public testing::Test {
  protected:
   void SetUp() override {
+    // MPI is optional; the test scripts install it.
     if (const std::string reason = why_no_mpi(); !reason.empty()) GTEST_SKIP() << reason;
   }
   std::vector<std::string> train(const std::string& out, const std::vector<std::string>& more = {}) const {
