@@ -1,10 +1,13 @@
 #include "experiments/study_kernels.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <numeric>
 
 #include "autograd/elementwise.h"
 #include "autograd/reductions.h"
+#include "autograd/shaping.h"
 #include "core/error.h"
 #include "nn/optimizer.h"
 #include "positional/functions.h"
@@ -33,7 +36,31 @@ PositionCall call_of(Tape& tape, int64_t lags) {
   return {&tape, {}, {}, 1, lags, 0, lags, false, nullptr};
 }
 
+Parameter& parameter_of(Position& layer, const char* name) {
+  for (Parameter* parameter : layer.parameters())
+    if (parameter->name.ends_with(fmt::format(".{}", name))) return *parameter;
+  fail("the position layer has no parameter {}", name);
+}
+
 }  // namespace
+
+// mean over heads of the sum over components of gate |amplitude|; a wave's amplitude is its cosine's and sine's
+// together
+Variable effective_mass(Tape& tape, Position& layer) {
+  const auto raw = [&](const char* name) { return tape.parameter(parameter_of(layer, name)); };
+  const auto length = [](Variable squares) { return sum(sqrt(shift(squares, 1e-12))); };  // smooth at zero
+  const auto waves = [&](const char* cosines, const char* sines) {
+    return length(add(square(raw(cosines)), square(raw(sines))));
+  };
+  const Variable gate = sigmoid(raw("gate")), constant = raw("affine_const"),
+                 affine = add(length(square(constant)), sum(softplus(raw("affine_slope"))));
+  const auto gated = [&](int64_t sector, Variable amplitude) {
+    return multiply(sum(slice(gate, 0, sector, 1)), amplitude);
+  };
+  const Variable heads =
+      add(add(gated(0, waves("fj_cos", "fj_sin")), gated(1, affine)), gated(2, waves("lc_cos", "lc_sin")));
+  return scale(heads, 1.0 / static_cast<double>(constant.value().size(0)));
+}
 
 std::vector<KernelTarget> kernel_targets(double angle) {
   const auto jet = [angle](int order) {
@@ -79,7 +106,7 @@ const char* KernelModel::spec() {
 
 KernelModel::KernelModel(uint64_t seed) : stand_(spec(), settings_of(seed)) {}
 
-void KernelModel::train(std::span<const double> target, int64_t steps) {
+void KernelModel::train(std::span<const double> target, int64_t steps, double price) {
   const int64_t lags = static_cast<int64_t>(target.size());
   Arena arena;
   const Tensor wanted = empty(arena, {1, lags}, DType::f64);
@@ -90,7 +117,8 @@ void KernelModel::train(std::span<const double> target, int64_t steps) {
   for (int64_t step = 0; step < steps; ++step) {
     tape.reset();
     const Variable kernel = position().lag_bias(call_of(tape, lags), lags, nullptr);
-    tape.backward(scale(mean(square(subtract(kernel, tape.constant(wanted)))), 1.0 / variance_of(target)));
+    const Variable error = scale(mean(square(subtract(kernel, tape.constant(wanted)))), 1.0 / variance_of(target));
+    tape.backward(price > 0 ? add(error, scale(effective_mass(tape, position()), price)) : error);
     optimizer.step(schedule.at(step));
   }
 }
@@ -105,11 +133,8 @@ std::vector<double> KernelModel::kernel(int64_t lags) {
 }
 
 std::vector<double> KernelModel::gates() {
-  for (const Parameter* parameter : position().parameters())
-    if (parameter->name.ends_with(".gate"))
-      return {sigmoid_of(parameter->value.flat(0)), sigmoid_of(parameter->value.flat(1)),
-              sigmoid_of(parameter->value.flat(2))};
-  fail("{} has no gates", spec());
+  const Tensor& raw = parameter_of(position(), "gate").value;
+  return {sigmoid_of(raw.flat(0)), sigmoid_of(raw.flat(1)), sigmoid_of(raw.flat(2))};
 }
 
 }  // namespace sextant::study

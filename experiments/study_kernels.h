@@ -32,13 +32,18 @@ std::vector<double> values_of(const KernelTarget& target, int64_t first, int64_t
 // |fitted - target|^2 / |target - mean|^2
 double normalised_error(std::span<const double> fitted, std::span<const double> target);
 
+// [] The effective mass of all components of a pj-bias layer, averaged over heads, so that training can put a price on
+// it. The layer must have all sectors.
+Variable effective_mass(Tape& tape, Position& layer);
+
 // PJ-bias of one head with all sectors, in f64.
 class KernelModel {
  public:
   explicit KernelModel(uint64_t seed);
 
-  // Steps of Adam on the normalised error over the window; the learning rate falls from 0.03 by a cosine.
-  void train(std::span<const double> target, int64_t steps);
+  // Steps of Adam on the normalised error over the window plus `price` times the effective mass of all components; the
+  // learning rate falls from 0.03 by a cosine.
+  void train(std::span<const double> target, int64_t steps, double price = 0);
   std::vector<double> kernel(int64_t lags);
   std::vector<double> gates();  // FJ, affine, LC, after the sigmoid
   Position& position() { return stand_.position(); }

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autograd/elementwise.h"
 #include "data/synthetic.h"
 #include "experiments/interrupt.h"
+#include "experiments/study_kernels.h"
 #include "experiments/study_sectors.h"
 #include "nn/optimizer.h"
 #include "positional/diagnostics.h"
@@ -21,7 +23,9 @@ constexpr int64_t context = 128, batch = 16, shown_lags = 128;
 
 struct Strategy {
   const char *name, *spec, *sector;  // sector: the only one it has
+  double price = 0;                  // nats a unit of effective mass, in training
 };
+constexpr const char* all_sectors = "pj-bias(jets=3,lc-jets=2,affine=1)";
 constexpr Strategy strategies_tried[] = {{"none", "none", ""},
                                          {"rope", "rope", ""},
                                          {"alibi", "alibi", ""},
@@ -30,7 +34,9 @@ constexpr Strategy strategies_tried[] = {{"none", "none", ""},
                                          {"lc", "pj-bias(jets=0,lc-jets=2,affine=0)", "LC"},
                                          {"fj+affine", "pj-bias(jets=3,lc-jets=0,affine=1)", ""},
                                          {"lc+affine", "pj-bias(jets=0,lc-jets=2,affine=1)", ""},
-                                         {"all", "pj-bias(jets=3,lc-jets=2,affine=1)", ""}};
+                                         {"all", all_sectors, ""},
+                                         {"all+price-0.001", all_sectors, "", 0.001},
+                                         {"all+price-0.01", all_sectors, "", 0.01}};
 
 struct Teacher {
   const char *task, *sector, *paper;
@@ -55,7 +61,8 @@ ModelConfig config_of(const SyntheticTask& task, const Strategy& strategy, uint6
   return config;
 }
 
-void train(Transformer& model, const SyntheticTask& task, int64_t steps, uint64_t seed, Progress& progress) {
+void train(Transformer& model, const SyntheticTask& task, int64_t steps, double price, uint64_t seed,
+           Progress& progress) {
   AdamW optimizer(model.parameters(), {});
   const std::vector<Parameter*> parameters = model.parameters();
   const Schedule schedule{.peak = 1e-2, .floor = 1e-3, .warmup = steps / 20, .steps = steps};
@@ -67,7 +74,7 @@ void train(Transformer& model, const SyntheticTask& task, int64_t steps, uint64_
     const double bayes = task.fill(seed, step, batch, context, examples);
     const Variable loss = model.loss(tape, examples.inputs, examples.targets, batch, context);
     const double nats = loss.value().item();
-    tape.backward(loss);
+    tape.backward(price > 0 ? add(loss, scale(effective_mass(tape, model.position(0)), price)) : loss);
     const double norm = gradient_norm(parameters);
     optimizer.step(schedule.at(step), norm > 1 ? 1 / norm : 1.0);
     progress.update(step + 1, steps, fmt::format("step {}/{}  loss {:.4f} above Bayes", step + 1, steps, nats - bayes));
@@ -110,7 +117,7 @@ json worked(const SyntheticTask& task, const Strategy& strategy, int64_t steps, 
   Transformer model(config_of(task, strategy, seed));
   Position* const layer = &model.position(0);
   const auto before = sector_diagnostics(*layer, model.config().heads, context);
-  train(model, task, steps, seed, progress);
+  train(model, task, steps, strategy.price, seed, progress);
   const auto after = sector_diagnostics(*layer, model.config().heads, context);
   const auto left_out = leave_one_out({&layer, 1}, [&] { return excess(model, task, context, 1); });
   json sectors = json::array();
@@ -133,32 +140,42 @@ std::vector<Piece> pieces(const Plan& plan) {
   std::vector<Piece> all;
   for (const uint64_t seed : seeds)
     for (const Teacher& teacher : teachers)
-      for (const Strategy& strategy : strategies_tried)
+      for (const Strategy& strategy : strategies_tried) {
+        json inputs = {
+            {"task", teacher.task}, {"spec", strategy.spec}, {"steps", steps}, {"batches", batches}, {"seed", seed}};
+        if (strategy.price > 0) inputs["price_of_mass"] = strategy.price;
         all.push_back(
-            {fmt::format("{}/{}/seed-{}", strategy.name, teacher.task, seed),
-             {{"task", teacher.task}, {"spec", strategy.spec}, {"steps", steps}, {"batches", batches}, {"seed", seed}},
-             1,
-             [=](const Workplace& place) {
+            {fmt::format("{}/{}/seed-{}", strategy.name, teacher.task, seed), inputs, 1, [=](const Workplace& place) {
                return worked(synthetic_task(teacher.task), strategy, steps, batches, seed, *place.progress);
              }});
+      }
   return all;
 }
 
 std::string prefix_of(const Strategy& strategy, const Teacher& teacher) {
   return fmt::format("{}/{}", strategy.name, teacher.task);
 }
-std::string all_of(const Teacher& teacher) {
-  return fmt::format("all/{}", teacher.task);
+
+// PJ-bias with all sectors, for the task alone or with a price on mass: nothing in the task alone says which of several
+// overlapping sectors is to carry a kernel.
+template <class F>
+void for_all_sectors(F f) {
+  for (const Strategy& strategy : strategies_tried)
+    if (strategy.spec == std::string_view(all_sectors)) f(strategy);
 }
 
-Finding mass_moves(const Results& results, const Teacher& teacher, bool smoke) {
-  Finding finding{fmt::format("{} teacher: {}", teacher.task, teacher.paper),
+Finding mass_moves(const Results& results, const Strategy& all, const Teacher& teacher, bool smoke) {
+  const std::string claim = all.price > 0
+                                ? fmt::format("(not in the paper) the same at {} nats a unit of mass: activates {}",
+                                              all.price, teacher.sector)
+                                : teacher.paper;
+  Finding finding{fmt::format("{} teacher: {}", teacher.task, claim),
                   "",
                   fmt::format("of PJ-bias with all sectors, {} gains share of the mass in training and has the largest "
                               "share of the kernel's energy without its mean (mean over seeds)",
                               teacher.sector),
                   {}};
-  const std::string prefix = all_of(teacher);
+  const std::string prefix = prefix_of(all, teacher);
   if (results_of(results, prefix).empty()) return finding;
   const auto share = [&](const char* what, const std::string& of) {
     return share_over_seeds(results, prefix, what, [&](const std::string& sector, int) { return sector == of; });
@@ -214,7 +231,7 @@ Section losses(const Results& results, const char* what, const std::string& titl
   return section;
 }
 
-Section mass_of_teachers(const Results& results) {
+Section mass_of_teachers(const Results& results, const Strategy& all) {
   Plot plot{.title = "Share of the kernel's energy by teacher",
             .x_label = "",
             .y_label = "share of energy",
@@ -222,13 +239,17 @@ Section mass_of_teachers(const Results& results) {
             .y_top = 1.0,
             .stacked = true};
   Section section{.name = "sectors", .title = "What PJ-bias with all sectors uses", .text = {}};
+  if (all.price > 0) {
+    section.name += fmt::format("-price-{}", all.price);
+    section.title += fmt::format(" when a unit of mass costs {} nats", all.price);
+  }
   section.text =
       "Mass is what the parameters allocate, energy what is realised over the training length, left out the rise of "
-      "the "
-      "loss when the component is set to zero.";
+      "the loss when the component is set to zero.";
   section.table = Table{{"teacher", "component", "mass before", "mass", "energy", "left out, nats"}, {}};
   for (const Teacher& teacher : teachers) {
-    const auto runs = results_of(results, all_of(teacher));
+    const std::string prefix = prefix_of(all, teacher);
+    const auto runs = results_of(results, prefix);
     if (runs.empty()) continue;
     plot.categories.push_back(teacher.task);
     const json& rows = runs.front()->at("sectors");
@@ -236,10 +257,10 @@ Section mass_of_teachers(const Results& results) {
       const std::string sector = rows[i].at("sector"),
                         name = fmt::format("{} {}", sector, rows[i].at("order").get<int>());
       const int order = rows[i].at("order");
-      const auto number = [&](const char* what) { return component(results, all_of(teacher), sector, order, what); };
-      const Sample energy =
-          share_over_seeds(results, all_of(teacher), "centred_energy",
-                           [&](const std::string& each, int of) { return each == sector && of == order; });
+      const auto number = [&](const char* what) { return component(results, prefix, sector, order, what); };
+      const Sample energy = share_over_seeds(results, prefix, "centred_energy", [&](const std::string& each, int of) {
+        return each == sector && of == order;
+      });
       if (plot.series.size() <= i) plot.series.push_back({.label = name, .x = {}, .y = {}});
       plot.series[i].y.push_back(energy.mean);
       section.table->rows.push_back({teacher.task, name, text_of(number("share_before"), 3),
@@ -268,7 +289,7 @@ Section kernels(const Results& results, const Teacher& teacher) {
     plot.series.push_back(series);
   };
   add("teacher", synthetic_task(teacher.task).kernel());
-  if (const auto runs = results_of(results, all_of(teacher)); !runs.empty())
+  if (const auto runs = results_of(results, fmt::format("all/{}", teacher.task)); !runs.empty())
     for (size_t head = 0; head < runs.front()->at("kernel").size(); ++head)
       add(fmt::format("head {}", head + 1),
           [&](int64_t lag) { return runs.front()->at("kernel")[head][static_cast<size_t>(lag)].get<double>(); });
@@ -283,14 +304,15 @@ Outcome outcome(const Plan& plan, const Results& results) {
   Outcome made;
   const bool smoke = plan.scale == Scale::smoke;
   for (const Teacher& teacher : teachers) {
-    made.findings.push_back(mass_moves(results, teacher, smoke));
+    for_all_sectors([&](const Strategy& all) { made.findings.push_back(mass_moves(results, all, teacher, smoke)); });
     made.findings.push_back(own_sector_fits_best(results, teacher, smoke));
   }
   made.sections.push_back(losses(results, "excess", "Loss above Bayes at the training length"));
   made.sections.push_back(losses(results, "excess_long", "Loss above Bayes at four times the training length"));
-  made.sections.push_back(mass_of_teachers(results));
+  for_all_sectors([&](const Strategy& all) { made.sections.push_back(mass_of_teachers(results, all)); });
   for (const Teacher& teacher : teachers)
-    if (!results_of(results, all_of(teacher)).empty()) made.sections.push_back(kernels(results, teacher));
+    if (!results_of(results, fmt::format("all/{}", teacher.task)).empty())
+      made.sections.push_back(kernels(results, teacher));
   return made;
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "experiments/study_kernels.h"
+#include "positional/diagnostics.h"
 #include "tests/experiments/program.h"
 
 namespace sextant::test {
@@ -119,6 +120,36 @@ TEST(Experiments, DescentFitsAKernelInTheSpan) {
   const double after = study::normalised_error(model.kernel(study::kernel_window), wanted);
   EXPECT_GT(before, 0.5);
   EXPECT_LT(after, 0.05);
+}
+
+// What training prices is what the diagnostics count, also where the gates and all sectors have moved.
+TEST(Experiments, ThePriceIsOnTheMassOfTheDiagnostics) {
+  const auto targets = study::kernel_targets(0.1);
+  ASSERT_EQ(targets[6].name, "affine+phase");
+  study::KernelModel model(1);
+  model.train(study::values_of(targets[6], 0, study::kernel_window), 300);
+  PositionSettings settings;
+  settings.heads = 3;
+  PositionStand several(study::KernelModel::spec(), settings);
+  for (const auto& [layer, heads] : {std::pair{&model.position(), int64_t{1}}, {&several.position(), 3}}) {
+    double total = 0;
+    for (const auto& part : sector_diagnostics(*layer, heads, study::kernel_window)) total += part.mass;
+    Tape tape;
+    EXPECT_NEAR(study::effective_mass(tape, *layer).value().item(), total, 1e-5);  // smooth at zero, over 1e-6
+  }
+}
+
+TEST(Experiments, APriceOnMassMovesItToTheTeachersComponent) {
+  const auto targets = study::kernel_targets(0.1);
+  const auto wanted = study::values_of(targets[1], 0, study::kernel_window);
+  ASSERT_EQ(targets[1].name, "jet-1");
+  study::KernelModel model(1);
+  model.train(wanted, 2000, 0.01);
+  for (const auto& part : sector_diagnostics(model.position(), 1, study::kernel_window)) {
+    const bool teachers = part.sector == "FJ" && part.order == 1;
+    EXPECT_EQ(part.mass_share > 0.9, teachers) << part.sector << " " << part.order << ": " << part.mass_share;
+  }
+  EXPECT_LT(study::normalised_error(model.kernel(study::kernel_window), wanted), 0.01);
 }
 
 }  // namespace
