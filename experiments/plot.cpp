@@ -85,7 +85,8 @@ std::string panel(const Plot& plot) {
   text += fmt::format("set title {} font ',15'\nset xlabel {}.\"\\n \" offset 0,0.5\nset ylabel {}\n",
                       quoted(plot.title), quoted(plot.x_label), quoted(plot.y_label));
   if (!plot.categories.empty()) return text + bars(plot);
-  text += "set autoscale xfix\n";  // to the last point, not on to the next tic
+  // To the last point, not on to the next tic, and a little further for its error bar.
+  text += "set autoscale xfix\nset offsets graph 0.02, graph 0.02, 0, 0\n";
   if (plot.log_x) text += "set logscale x 2\nset format x '%.0f'\n";
   if (plot.log_y) text += "set logscale y 10\nset format y '%g'\n";
   if (plot.y_top) text += fmt::format("set yrange [*:{}]\n", *plot.y_top);
