@@ -66,10 +66,13 @@ constexpr int64_t packed_bytes = int64_t{4} << 20;  // of B at a time: what stay
 constexpr int64_t packed_slice = 3072;
 constexpr int64_t task_rows = 96;  // a multiple of every row tile
 constexpr int64_t task_columns = 256;
-// Of a weight gradient: 192 KiB in f32. With leaves of 256 rows a stack of such tiles, one a level of the tree, and the
-// copies of what they are made from take 1.4 MiB for 16 leaves: within a second-level cache of 2 MiB.
-constexpr int64_t leaf_tile_rows = 192;
-constexpr int64_t leaf_tile_columns = 256;
+// Of a weight gradient: 288 KiB. With leaves of 256 rows three such tiles, a stack of one a level of the tree, and the
+// copy of what they are made from take 1 MiB for 4 leaves, 1.5 MiB for 16.
+constexpr int64_t leaf_tile_rows = 96;
+constexpr int64_t leaf_tile_bytes = 3072;  // of a row
+// Rows that lie far apart share few sets of the first-level cache. So many numbers between them make it pay to copy
+// them together: those of dy for each tile anew, those of x once for all tiles.
+constexpr int64_t dy_apart = 257, x_apart = 256;
 constexpr int64_t sum_tasks = 4;  // a sum over leaves is cut into about so many tasks at least, where it has the leaves
 constexpr int64_t wide_tasks = 8;  // with fewer chunks of rows than this, columns are cut finer
 constexpr int64_t parallel_work =
@@ -224,29 +227,22 @@ void multiply_any(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> 
   }
 }
 
-// out [rows, columns] = dy^T x, dense, of one leaf: dy [depth, rows], x [depth, columns], both with contiguous rows;
-// serial. Rows that lie far apart share few sets of the first-level cache, so they are copied together first, into
-// `copies` [depth * (rows + columns rounded up to panels)]; where they lie close that costs more than it brings.
+// out [rows, columns] = dy^T x, dense, of one leaf: dy [depth, rows] with contiguous rows, x [depth, columns] as
+// Product has its B; serial. Rows of dy that lie far apart are copied together first, into `copy` [depth, rows]; where
+// they lie close that costs more than it brings.
 template <class T>
-void leaf_product(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> dy, Matrix<const T> x, T* copies,
-                  T* out) {
+void leaf_product(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> dy, const T* x, int64_t x_row,
+                  int64_t x_panel, T* copy, T* out) {
   const GemmTable<T>& gemm = table<T>();
-  const int64_t panel = gemm.panel_columns;
-  Product<T> product{rows, columns, depth, dy.data, dy.column, dy.row, x.data, x.row, panel, nullptr, 0, out, columns};
-  if (way_of<T>(rows, columns, depth, {dy.data, dy.column, dy.row}, x) == Way::by_blas) {
+  Product<T> product{rows, columns, depth, dy.data, dy.column, dy.row, x, x_row, x_panel, nullptr, 0, out, columns};
+  if (way_of<T>(rows, columns, depth, {dy.data, dy.column, dy.row}, {x, x_row, 1}) == Way::by_blas) {
     blas::product(product, 1);
     return;
   }
-  if (dy.row > 256) {
-    gemm.copy_rows(depth, rows, dy.data, dy.row, copies, rows);
-    product.a = copies;
+  if (dy.row >= dy_apart) {
+    gemm.copy_rows(depth, rows, dy.data, dy.row, copy, rows);
+    product.a = copy;
     product.a_column = rows;
-  }
-  if (x.row > 256) {
-    product.b = copies + depth * rows;
-    product.b_row = panel;
-    product.b_panel = panel * depth;
-    gemm.pack(depth, columns, x.data, x.row, 1, copies + depth * rows);
   }
   gemm.product(product);
 }
@@ -357,8 +353,8 @@ void linear_backward_input(const Tensor& dy, const Tensor& weight, const Sink& d
   matmul(dy, weight, dx);
 }
 
-// dW (+)= sum over leaves of dy_leaf^T x_leaf. A task makes one tile of dW from all rows of its group of leaves:
-// partial sums stay in cache, and dW is written once.
+// dW (+)= sum over leaves of dy_leaf^T x_leaf, by blocks of columns. A task makes one tile of dW from all rows of its
+// group of leaves: partial sums stay in cache, and dW is written once.
 void linear_backward_weight(const Tensor& dy, const Tensor& x, int64_t leaves, const Sink& dweight) {
   require_dtypes("linear_backward_weight", dy, x, dweight.tensor);
   require(dy.rank() == 2 && x.rank() == 2 && dy.size(0) == x.size(0),
@@ -368,39 +364,52 @@ void linear_backward_weight(const Tensor& dy, const Tensor& x, int64_t leaves, c
   require(x.size(1) <= 1 || x.stride(1) == 1, "linear_backward_weight: the rows of x must be contiguous");
   dispatch(x.dtype(), [&](auto type) {
     using T = decltype(type);
-    const int64_t rows = dy.size(1), columns = x.size(1);
-    const int64_t column_tiles = (columns + leaf_tile_columns - 1) / leaf_tile_columns;
-    const int64_t tiles = (rows + leaf_tile_rows - 1) / leaf_tile_rows * column_tiles;
+    const int64_t rows = dy.size(1), columns = x.size(1), panel = table<T>().panel_columns;
+    const int64_t tiles = (rows + leaf_tile_rows - 1) / leaf_tile_rows;
     const Leaves cut = cut_leaves("linear_backward_weight", x.size(0), leaves, tiles);
     const Matrix<const T> from_dy = matrix<const T>(dy), from_x = matrix<const T>(x);
+    const bool pack = from_x.row >= x_apart && tiles > 1 && blas::products() == blas::Products::own;
+    const int64_t block = std::min<int64_t>(leaf_tile_bytes / static_cast<int64_t>(sizeof(T)), columns),
+                  packed_row = round_up(block, panel);
+    T* packed = pack ? panel_scratch.get<T>(x.size(0) * packed_row) : nullptr;
     T* weight = dweight.tensor.data<T>();
     T* sums = cut.groups == 1 ? weight : result_scratch.get<T>(cut.groups * rows * columns);
-    parallel_chunks(tiles * cut.groups, [&](int64_t chunk) {
-      const int64_t group = chunk / tiles, tile = chunk % tiles;
-      const int64_t row = tile / column_tiles * leaf_tile_rows, column = tile % column_tiles * leaf_tile_columns;
-      const int64_t height = std::min(leaf_tile_rows, rows - row),
-                    width = std::min(leaf_tile_columns, columns - column);
-      const TreePiece piece = cut.group(group);
-      const int64_t copied = cut.rows_of_leaf * (height + round_up(width, table<T>().panel_columns));
-      T* copies = tile_scratch.get<T>(copied + tree_slots(piece.leaves) * height * width);
-      T* slots = copies + copied;
-      const auto leaf = [&](int64_t index, T* out) {
-        const int64_t first = index * cut.rows_of_leaf;
-        leaf_product<T>(height, width, cut.rows_of_leaf,
-                        {from_dy.data + first * from_dy.row + row * from_dy.column, from_dy.row, from_dy.column},
-                        {from_x.data + first * from_x.row + column, from_x.row, 1}, copies, out);
-      };
-      tree_sum(piece.first, piece.leaves, height * width, slots, leaf, table<T>().add);
-      const bool accumulate = dweight.accumulate && cut.groups == 1;
-      for (int64_t i = 0; i < height; ++i) {
-        T* to = sums + (group * rows + row + i) * columns + column;
-        if (accumulate) {
-          table<T>().add(width, slots + i * width, to);
-        } else {
-          table<T>().copy_rows(1, width, slots + i * width, width, to, width);
-        }
+    for (int64_t column = 0; column < columns; column += block) {
+      const int64_t width = std::min(block, columns - column);
+      if (pack) {
+        const int64_t panels = (width + panel - 1) / panel;
+        parallel_chunks(leaves * panels, [&](int64_t chunk) {
+          const int64_t first = chunk / panels * cut.rows_of_leaf, at = chunk % panels * panel;
+          table<T>().pack(cut.rows_of_leaf, std::min(panel, width - at), from_x.data + first * from_x.row + column + at,
+                          from_x.row, 1, packed + first * packed_row + at * cut.rows_of_leaf);
+        });
       }
-    });
+      parallel_chunks(tiles * cut.groups, [&](int64_t chunk) {
+        const int64_t group = chunk / tiles, row = chunk % tiles * leaf_tile_rows;
+        const int64_t height = std::min(leaf_tile_rows, rows - row);
+        const TreePiece piece = cut.group(group);
+        const int64_t copied = cut.rows_of_leaf * height;
+        T* copy = tile_scratch.get<T>(copied + tree_slots(piece.leaves) * height * width);
+        T* slots = copy + copied;
+        const auto leaf = [&](int64_t index, T* out) {
+          const int64_t first = index * cut.rows_of_leaf;
+          const T* leaf_x = pack ? packed + first * packed_row : from_x.data + first * from_x.row + column;
+          leaf_product<T>(height, width, cut.rows_of_leaf,
+                          {from_dy.data + first * from_dy.row + row * from_dy.column, from_dy.row, from_dy.column},
+                          leaf_x, pack ? panel : from_x.row, pack ? panel * cut.rows_of_leaf : panel, copy, out);
+        };
+        tree_sum(piece.first, piece.leaves, height * width, slots, leaf, table<T>().add);
+        const bool accumulate = dweight.accumulate && cut.groups == 1;
+        for (int64_t i = 0; i < height; ++i) {
+          T* to = sums + (group * rows + row + i) * columns + column;
+          if (accumulate) {
+            table<T>().add(width, slots + i * width, to);
+          } else {
+            table<T>().copy_rows(1, width, slots + i * width, width, to, width);
+          }
+        }
+      });
+    }
     if (cut.groups > 1) finish_groups(cut.groups, rows * columns, sums, weight, dweight.accumulate);
   });
 }
