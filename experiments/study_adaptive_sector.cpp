@@ -16,14 +16,14 @@ using nlohmann::json;
 constexpr double angle = 0.1;
 
 // Nothing in the fit alone says which of several overlapping sectors is to carry a kernel. A price on mass does.
-struct Training {
+struct Objective {
   const char *folder, *title;
   double price;  // of a unit of effective mass, in units of the normalised error
 };
-constexpr Training trainings[] = {{"", "", 0}, {"priced/", "(not in the paper) with a price on mass, ", 0.01}};
+constexpr Objective objectives[] = {{"", "", 0}, {"priced/", "(not in the paper) with a price on mass, ", 0.01}};
 
-std::string piece_of(const Training& training, const KernelTarget& teacher) {
-  return training.folder + teacher.name;
+std::string prefix_of(const Objective& objective, const KernelTarget& teacher) {
+  return objective.folder + teacher.name;
 }
 
 // The teachers of one sector and order.
@@ -59,17 +59,14 @@ json trained(const KernelTarget& teacher, int64_t steps, double price, uint64_t 
 std::vector<Piece> pieces(const Plan& plan) {
   const int64_t steps = plan.choose<int64_t>(100, 3000, 20000);
   std::vector<Piece> all;
-  for (const Training& training : trainings)
+  for (const Objective& objective : objectives)
     for (const KernelTarget& teacher : teachers())
-      for (const uint64_t seed : plan.seeds(plan.choose<int64_t>(1, 3, 5)))
-        all.push_back({fmt::format("{}/seed-{}", piece_of(training, teacher), seed),
-                       {{"teacher", teacher.name},
-                        {"angle", angle},
-                        {"steps", steps},
-                        {"price_of_mass", training.price},
-                        {"seed", seed}},
-                       1,
-                       [=](const Workplace&) { return trained(teacher, steps, training.price, seed); }});
+      for (const uint64_t seed : plan.seeds(plan.choose<int64_t>(1, 3, 5))) {
+        json settings = {{"teacher", teacher.name}, {"angle", angle}, {"steps", steps}, {"seed", seed}};
+        if (objective.price > 0) settings["price_of_mass"] = objective.price;
+        all.push_back({fmt::format("{}/seed-{}", prefix_of(objective, teacher), seed), settings, 1,
+                       [=](const Workplace&) { return trained(teacher, steps, objective.price, seed); }});
+      }
   return all;
 }
 
@@ -82,8 +79,9 @@ std::string name_of(const json& component) {
   return fmt::format("{} {}", component.at("sector").get<std::string>(), component.at("order").get<int>());
 }
 
-Finding finding_of(const Results& results, const Training& training, const KernelTarget& teacher, const json& sectors) {
-  const std::string own = fmt::format("{} {}", teacher.sector, teacher.order), piece = piece_of(training, teacher);
+Finding finding_of(const Results& results, const Objective& objective, const KernelTarget& teacher,
+                   const json& sectors) {
+  const std::string own = fmt::format("{} {}", teacher.sector, teacher.order), piece = prefix_of(objective, teacher);
   size_t largest = 0, mine = 0, needed = 0;
   const auto mean = [&](size_t i, const char* what) { return over_seeds(results, piece, i, what).mean; };
   for (size_t i = 0; i < sectors.size(); ++i) {
@@ -93,7 +91,7 @@ Finding finding_of(const Results& results, const Training& training, const Kerne
   }
   const Sample before = over_seeds(results, piece, mine, "share_before"),
                after = over_seeds(results, piece, mine, "share");
-  Finding finding{fmt::format("{}{} teacher: mass moves to {}", training.title, teacher.name, own),
+  Finding finding{fmt::format("{}{} teacher: mass moves to {}", objective.title, teacher.name, own),
                   "",
                   "its mean share of the mass rises in training and is the largest of all components (3 seeds or more)",
                   {}};
@@ -105,11 +103,11 @@ Finding finding_of(const Results& results, const Training& training, const Kerne
   return finding;
 }
 
-Section table_of(const Results& results, const Training& training) {
+Section table_of(const Results& results, const Objective& objective) {
   Section section{.name = "sectors", .title = "Mass, energy and need by component", .text = {}};
-  if (training.price > 0) {
+  if (objective.price > 0) {
     section.name += "-priced";
-    section.title += fmt::format(", a unit of mass priced at {} of the target's variance", training.price);
+    section.title += fmt::format(", a unit of mass priced at {} of the target's variance", objective.price);
   }
   section.text =
       "Mass is what the parameters allocate, energy what is realised over the window, left out the rise of "
@@ -118,7 +116,7 @@ Section table_of(const Results& results, const Training& training) {
   section.table =
       Table{{"teacher", "component", "share before", "share", "energy share", "cancellation", "left out"}, {}};
   for (const KernelTarget& teacher : teachers()) {
-    const std::string piece = piece_of(training, teacher);
+    const std::string piece = prefix_of(objective, teacher);
     const auto runs = results_of(results, piece);
     if (runs.empty()) continue;
     const json& sectors = runs.front()->at("sectors");
@@ -144,11 +142,11 @@ Section gates_of(const Results& results) {
 
 Outcome outcome(const Plan&, const Results& results) {
   Outcome made;
-  for (const Training& training : trainings) {
+  for (const Objective& objective : objectives) {
     for (const KernelTarget& teacher : teachers())
-      if (const auto runs = results_of(results, piece_of(training, teacher)); !runs.empty())
-        made.findings.push_back(finding_of(results, training, teacher, runs.front()->at("sectors")));
-    made.sections.push_back(table_of(results, training));
+      if (const auto runs = results_of(results, prefix_of(objective, teacher)); !runs.empty())
+        made.findings.push_back(finding_of(results, objective, teacher, runs.front()->at("sectors")));
+    made.sections.push_back(table_of(results, objective));
   }
   made.sections.push_back(gates_of(results));
   return made;

@@ -48,12 +48,12 @@ Parameter& parameter_of(Position& layer, const char* name) {
 // together
 Variable effective_mass(Tape& tape, Position& layer) {
   const auto raw = [&](const char* name) { return tape.parameter(parameter_of(layer, name)); };
-  const auto length = [](Variable squares) { return sum(sqrt(shift(squares, 1e-12))); };  // smooth at zero
+  const auto lengths = [](Variable squares) { return sum(sqrt(shift(squares, 1e-12))); };  // smooth at zero
   const auto waves = [&](const char* cosines, const char* sines) {
-    return length(add(square(raw(cosines)), square(raw(sines))));
+    return lengths(add(square(raw(cosines)), square(raw(sines))));
   };
   const Variable gate = sigmoid(raw("gate")), constant = raw("affine_const"),
-                 affine = add(length(square(constant)), sum(softplus(raw("affine_slope"))));
+                 affine = add(lengths(square(constant)), sum(softplus(raw("affine_slope"))));
   const auto gated = [&](int64_t sector, Variable amplitude) {
     return multiply(sum(slice(gate, 0, sector, 1)), amplitude);
   };

@@ -36,7 +36,8 @@ constexpr Strategy strategies_tried[] = {{"none", "none", ""},
                                          {"lc+affine", "pj-bias(jets=0,lc-jets=2,affine=1)", ""},
                                          {"all", all_sectors, ""},
                                          {"all+price-0.001", all_sectors, "", 0.001},
-                                         {"all+price-0.01", all_sectors, "", 0.01}};
+                                         {"all+price-0.01", all_sectors, "", 0.01},
+                                         {"all+price-0.03", all_sectors, "", 0.03}};
 
 struct Teacher {
   const char *task, *sector, *paper;
@@ -141,11 +142,11 @@ std::vector<Piece> pieces(const Plan& plan) {
   for (const uint64_t seed : seeds)
     for (const Teacher& teacher : teachers)
       for (const Strategy& strategy : strategies_tried) {
-        json inputs = {
+        json settings = {
             {"task", teacher.task}, {"spec", strategy.spec}, {"steps", steps}, {"batches", batches}, {"seed", seed}};
-        if (strategy.price > 0) inputs["price_of_mass"] = strategy.price;
+        if (strategy.price > 0) settings["price_of_mass"] = strategy.price;
         all.push_back(
-            {fmt::format("{}/{}/seed-{}", strategy.name, teacher.task, seed), inputs, 1, [=](const Workplace& place) {
+            {fmt::format("{}/{}/seed-{}", strategy.name, teacher.task, seed), settings, 1, [=](const Workplace& place) {
                return worked(synthetic_task(teacher.task), strategy, steps, batches, seed, *place.progress);
              }});
       }
@@ -154,6 +155,10 @@ std::vector<Piece> pieces(const Plan& plan) {
 
 std::string prefix_of(const Strategy& strategy, const Teacher& teacher) {
   return fmt::format("{}/{}", strategy.name, teacher.task);
+}
+
+std::string all_of(const Teacher& teacher) {
+  return fmt::format("all/{}", teacher.task);
 }
 
 // PJ-bias with all sectors, for the task alone or with a price on mass: nothing in the task alone says which of several
@@ -165,11 +170,11 @@ void for_all_sectors(F f) {
 }
 
 Finding mass_moves(const Results& results, const Strategy& all, const Teacher& teacher, bool smoke) {
-  const std::string claim = all.price > 0
-                                ? fmt::format("(not in the paper) the same at {} nats a unit of mass: activates {}",
-                                              all.price, teacher.sector)
-                                : teacher.paper;
-  Finding finding{fmt::format("{} teacher: {}", teacher.task, claim),
+  const std::string claim =
+      all.price > 0 ? fmt::format("(not in the paper) with mass at {} nats a unit, the {} teacher activates {}",
+                                  all.price, teacher.task, teacher.sector)
+                    : fmt::format("{} teacher: {}", teacher.task, teacher.paper);
+  Finding finding{claim,
                   "",
                   fmt::format("of PJ-bias with all sectors, {} gains share of the mass in training and has the largest "
                               "share of the kernel's energy without its mean (mean over seeds)",
@@ -289,7 +294,7 @@ Section kernels(const Results& results, const Teacher& teacher) {
     plot.series.push_back(series);
   };
   add("teacher", synthetic_task(teacher.task).kernel());
-  if (const auto runs = results_of(results, fmt::format("all/{}", teacher.task)); !runs.empty())
+  if (const auto runs = results_of(results, all_of(teacher)); !runs.empty())
     for (size_t head = 0; head < runs.front()->at("kernel").size(); ++head)
       add(fmt::format("head {}", head + 1),
           [&](int64_t lag) { return runs.front()->at("kernel")[head][static_cast<size_t>(lag)].get<double>(); });
@@ -311,8 +316,7 @@ Outcome outcome(const Plan& plan, const Results& results) {
   made.sections.push_back(losses(results, "excess_long", "Loss above Bayes at four times the training length"));
   for_all_sectors([&](const Strategy& all) { made.sections.push_back(mass_of_teachers(results, all)); });
   for (const Teacher& teacher : teachers)
-    if (!results_of(results, fmt::format("all/{}", teacher.task)).empty())
-      made.sections.push_back(kernels(results, teacher));
+    if (!results_of(results, all_of(teacher)).empty()) made.sections.push_back(kernels(results, teacher));
   return made;
 }
 

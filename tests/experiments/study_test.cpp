@@ -122,7 +122,7 @@ TEST(Experiments, DescentFitsAKernelInTheSpan) {
   EXPECT_LT(after, 0.05);
 }
 
-// What training prices is what the diagnostics count, also where the gates and all sectors have moved.
+// What training prices is what the diagnostics count: where the gates and all sectors have moved, and of several heads.
 TEST(Experiments, ThePriceIsOnTheMassOfTheDiagnostics) {
   const auto targets = study::kernel_targets(0.1);
   ASSERT_EQ(targets[6].name, "affine+phase");
@@ -135,7 +135,7 @@ TEST(Experiments, ThePriceIsOnTheMassOfTheDiagnostics) {
     double total = 0;
     for (const auto& part : sector_diagnostics(*layer, heads, study::kernel_window)) total += part.mass;
     Tape tape;
-    EXPECT_NEAR(study::effective_mass(tape, *layer).value().item(), total, 1e-5);  // smooth at zero, over 1e-6
+    EXPECT_NEAR(study::effective_mass(tape, *layer).value().item(), total, 1e-5);  // a component at zero counts 1e-6
   }
 }
 
