@@ -36,6 +36,8 @@ void linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Ten
 void linear_backward_input(const Tensor& dy, const Tensor& weight, const Sink& dx);
 // dW (+)= dy^T x, summed over rows by `leaves` (which divides N) along the tree
 void linear_backward_weight(const Tensor& dy, const Tensor& x, int64_t leaves, const Sink& dweight);
+// Bytes that it copies x [N, K] into for a dW [M, K]. They stay allocated for the next product.
+int64_t linear_backward_weight_scratch(int64_t rows, int64_t outputs, int64_t inputs, DType dtype);
 // dbias (+)= sum over rows of dy [N, M], by leaves along the tree
 void column_sum(const Tensor& dy, int64_t leaves, const Sink& dbias);
 

@@ -66,15 +66,16 @@ constexpr int64_t packed_bytes = int64_t{4} << 20;  // of B at a time: what stay
 constexpr int64_t packed_slice = 3072;
 constexpr int64_t task_rows = 96;  // a multiple of every row tile
 constexpr int64_t task_columns = 256;
-// Of a weight gradient: 288 KiB. With leaves of 256 rows three such tiles, a stack of one a level of the tree, and the
-// copy of what they are made from take 1 MiB for 4 leaves, 1.5 MiB for 16.
+// Of a weight gradient: 288 KiB a tile, and a tree of 4 leaves holds 3 of them, one of 16 leaves 5. With dy's 96
+// columns of a leaf of 256 rows that is 0.9 or 1.5 MiB; x streams by, 768 KiB a leaf.
 constexpr int64_t leaf_tile_rows = 96;
 constexpr int64_t leaf_tile_bytes = 3072;  // of a row
 // Rows that lie far apart share few sets of the first-level cache. So many numbers between them make it pay to copy
-// them together: those of dy for each tile anew, those of x once for all tiles.
+// them together: those of dy for each tile anew, those of x once for all tiles, which pays sooner: at 256 for x only.
 constexpr int64_t dy_apart = 257, x_apart = 256;
 constexpr int64_t sum_tasks = 4;  // a sum over leaves is cut into about so many tasks at least, where it has the leaves
-constexpr int64_t wide_tasks = 8;  // with fewer chunks of rows than this, columns are cut finer
+constexpr int64_t wide_tasks = 8;       // with fewer chunks of rows than this, columns are cut finer
+constexpr int64_t gradient_tasks = 16;  // with fewer tiles of a weight gradient than this, they are cut by columns, too
 constexpr int64_t parallel_work =
     32768;  // multiply-adds or copies below which a second thread costs more than it brings
 
@@ -258,6 +259,42 @@ Leaves cut_leaves(const char* what, int64_t rows, int64_t leaves, int64_t tasks)
   return {leaves, rows / leaves, tree_pieces(leaves, (sum_tasks + tasks - 1) / std::max<int64_t>(tasks, 1))};
 }
 
+// What a weight gradient [rows, columns] from x with rows `x_row` numbers apart copies of x.
+struct PackedX {
+  bool pack;
+  int64_t block, row;  // columns at a time; numbers that a row of them takes, as panels
+};
+
+template <class T>
+PackedX packed_x(int64_t rows, int64_t columns, int64_t x_row) {
+  const int64_t block = std::min<int64_t>(columns, leaf_tile_bytes / static_cast<int64_t>(sizeof(T)));
+  return {x_row >= x_apart && rows > leaf_tile_rows && blas::products() == blas::Products::own, block,
+          round_up(block, table<T>().panel_columns)};
+}
+
+// How many tiles a block of columns is cut into beside the others: only so many that a tile's share of copying dy stays
+// small.
+int64_t gradient_column_tiles(int64_t width, int64_t others) {
+  const int64_t wanted = (gradient_tasks + others - 1) / std::max<int64_t>(others, 1);
+  return std::clamp<int64_t>(width / task_columns, 1, wanted);
+}
+
+// x [N, width] leaf by leaf, each as panels of all its rows: leaf i from packed + i rows_of_leaf packed_row on.
+template <class T>
+void pack_leaves(const Leaves& cut, int64_t width, Matrix<const T> x, T* packed, int64_t packed_row) {
+  const GemmTable<T>& gemm = table<T>();
+  const int64_t panels = (width + gemm.panel_columns - 1) / gemm.panel_columns;
+  const int64_t panel_work = std::max<int64_t>(1, gemm.panel_columns * cut.rows_of_leaf);
+  parallel_ranges(
+      cut.leaves * panels, std::max<int64_t>(1, parallel_work / panel_work), [&](int64_t begin, int64_t end) {
+        for (int64_t index = begin; index < end; ++index) {
+          const int64_t first = index / panels * cut.rows_of_leaf, column = index % panels * gemm.panel_columns;
+          gemm.pack(cut.rows_of_leaf, std::min(gemm.panel_columns, width - column), x.data + first * x.row + column,
+                    x.row, 1, packed + first * packed_row + column * cut.rows_of_leaf);
+        }
+      });
+}
+
 // to (+)= the sum of the groups' sums [groups, size], which are used up.
 template <class T>
 void finish_groups(int64_t groups, int64_t size, T* sums, T* to, bool accumulate) {
@@ -361,47 +398,44 @@ void linear_backward_weight(const Tensor& dy, const Tensor& x, int64_t leaves, c
           "linear_backward_weight: dy {} and x {} must be [N, M] and [N, K]", dy.shape(), x.shape());
   require_shape(dweight.tensor, {dy.size(1), x.size(1)}, "linear_backward_weight: dweight");
   require(dweight.tensor.contiguous(), "linear_backward_weight: dweight must be contiguous");
+  require(dy.size(1) <= 1 || dy.stride(1) == 1, "linear_backward_weight: the rows of dy must be contiguous");
   require(x.size(1) <= 1 || x.stride(1) == 1, "linear_backward_weight: the rows of x must be contiguous");
   dispatch(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const int64_t rows = dy.size(1), columns = x.size(1), panel = table<T>().panel_columns;
-    const int64_t tiles = (rows + leaf_tile_rows - 1) / leaf_tile_rows;
-    const Leaves cut = cut_leaves("linear_backward_weight", x.size(0), leaves, tiles);
-    const Matrix<const T> from_dy = matrix<const T>(dy), from_x = matrix<const T>(x);
-    const bool pack = from_x.row >= x_apart && tiles > 1 && blas::products() == blas::Products::own;
-    const int64_t block = std::min<int64_t>(leaf_tile_bytes / static_cast<int64_t>(sizeof(T)), columns),
-                  packed_row = round_up(block, panel);
+    const int64_t row_tiles = (rows + leaf_tile_rows - 1) / leaf_tile_rows;
+    const Leaves cut = cut_leaves("linear_backward_weight", x.size(0), leaves, row_tiles);
+    const Matrix<const T> from_dy{dy.data<T>(), dy.stride(0), 1}, from_x{x.data<T>(), x.stride(0), 1};
+    const auto [pack, block, packed_row] = packed_x<T>(rows, columns, from_x.row);
     T* packed = pack ? panel_scratch.get<T>(x.size(0) * packed_row) : nullptr;
     T* weight = dweight.tensor.data<T>();
     T* sums = cut.groups == 1 ? weight : result_scratch.get<T>(cut.groups * rows * columns);
-    for (int64_t column = 0; column < columns; column += block) {
-      const int64_t width = std::min(block, columns - column);
-      if (pack) {
-        const int64_t panels = (width + panel - 1) / panel;
-        parallel_chunks(leaves * panels, [&](int64_t chunk) {
-          const int64_t first = chunk / panels * cut.rows_of_leaf, at = chunk % panels * panel;
-          table<T>().pack(cut.rows_of_leaf, std::min(panel, width - at), from_x.data + first * from_x.row + column + at,
-                          from_x.row, 1, packed + first * packed_row + at * cut.rows_of_leaf);
-        });
-      }
-      parallel_chunks(tiles * cut.groups, [&](int64_t chunk) {
-        const int64_t group = chunk / tiles, row = chunk % tiles * leaf_tile_rows;
-        const int64_t height = std::min(leaf_tile_rows, rows - row);
+    for (int64_t start = 0; start < columns; start += block) {
+      const int64_t block_width = std::min(block, columns - start);
+      if (pack) pack_leaves<T>(cut, block_width, {from_x.data + start, from_x.row, 1}, packed, packed_row);
+      const int64_t column_tiles = gradient_column_tiles(block_width, row_tiles * cut.groups);
+      const int64_t tile_columns = round_up((block_width + column_tiles - 1) / column_tiles, panel);
+      parallel_chunks(column_tiles * row_tiles * cut.groups, [&](int64_t chunk) {
+        const int64_t column = chunk % column_tiles * tile_columns,
+                      row = chunk / column_tiles % row_tiles * leaf_tile_rows;
+        const int64_t width = std::min(tile_columns, block_width - column),
+                      height = std::min(leaf_tile_rows, rows - row);
+        if (width <= 0) return;  // rounded up to panels, the tiles before may hold all
+        const int64_t group = chunk / column_tiles / row_tiles, copied = cut.rows_of_leaf * height;
         const TreePiece piece = cut.group(group);
-        const int64_t copied = cut.rows_of_leaf * height;
         T* copy = tile_scratch.get<T>(copied + tree_slots(piece.leaves) * height * width);
         T* slots = copy + copied;
         const auto leaf = [&](int64_t index, T* out) {
           const int64_t first = index * cut.rows_of_leaf;
-          const T* leaf_x = pack ? packed + first * packed_row : from_x.data + first * from_x.row + column;
-          leaf_product<T>(height, width, cut.rows_of_leaf,
-                          {from_dy.data + first * from_dy.row + row * from_dy.column, from_dy.row, from_dy.column},
+          const T* leaf_x = pack ? packed + first * packed_row + column * cut.rows_of_leaf
+                                 : from_x.data + first * from_x.row + start + column;
+          leaf_product<T>(height, width, cut.rows_of_leaf, {from_dy.data + first * from_dy.row + row, from_dy.row, 1},
                           leaf_x, pack ? panel : from_x.row, pack ? panel * cut.rows_of_leaf : panel, copy, out);
         };
         tree_sum(piece.first, piece.leaves, height * width, slots, leaf, table<T>().add);
         const bool accumulate = dweight.accumulate && cut.groups == 1;
         for (int64_t i = 0; i < height; ++i) {
-          T* to = sums + (group * rows + row + i) * columns + column;
+          T* to = sums + (group * rows + row + i) * columns + start + column;
           if (accumulate) {
             table<T>().add(width, slots + i * width, to);
           } else {
@@ -411,6 +445,13 @@ void linear_backward_weight(const Tensor& dy, const Tensor& x, int64_t leaves, c
       });
     }
     if (cut.groups > 1) finish_groups(cut.groups, rows * columns, sums, weight, dweight.accumulate);
+  });
+}
+
+int64_t linear_backward_weight_scratch(int64_t rows, int64_t outputs, int64_t inputs, DType dtype) {
+  return dispatch(dtype, [&](auto type) {
+    const PackedX packed = packed_x<decltype(type)>(outputs, inputs, inputs);
+    return packed.pack ? rows * packed.row * static_cast<int64_t>(sizeof(type)) : 0;
   });
 }
 

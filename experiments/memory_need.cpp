@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/host.h"
+#include "core/kernels.h"
 #include "core/tree_sum.h"
 #include "experiments/progress.h"
 
@@ -45,6 +46,16 @@ std::vector<double> places(int64_t wanted, int64_t first, int count) {
   return static_cast<int>(all.size()) < count ? std::vector<double>{static_cast<double>(wanted)} : all;
 }
 
+// What the largest product of a backward pass over so many tokens copies its input into.
+double product_bytes(Transformer& model, int64_t tokens) {
+  int64_t most = 0;
+  for (const Parameter* parameter : model.parameters())
+    if (const Tensor& value = parameter->value; value.rank() == 2)
+      most =
+          std::max(most, kernels::linear_backward_weight_scratch(tokens, value.size(0), value.size(1), value.dtype()));
+  return static_cast<double>(most);
+}
+
 double step_bytes(Transformer& model, const TrainOptions& options, int64_t sequences) {
   // From 8 pairs of sequence and head on, and 8 tiles of 64 queries among the heads, attention works in one way.
   const int64_t heads = model.config().heads;
@@ -58,7 +69,8 @@ double step_bytes(Transformer& model, const TrainOptions& options, int64_t seque
       by_length.push_back(measured_step(model, static_cast<int64_t>(batch), static_cast<int64_t>(length)));
     by_batch.push_back(carried_on(lengths, by_length, static_cast<double>(options.context)));
   }
-  return carried_on(batches, by_batch, static_cast<double>(sequences));
+  return carried_on(batches, by_batch, static_cast<double>(sequences)) +
+         product_bytes(model, sequences * options.context);
 }
 
 double weight_bytes(Transformer& model) {

@@ -282,6 +282,8 @@ TEST_F(Products, LinearBackward) {
                                                         {8, 16, 192, 64},
                                                         {5, 7, 130, 200},
                                                         {2, 65, 1700, 70},
+                                                        {3, 5, 130, 300},
+                                                        {2, 7, 200, 800},
                                                         {40, 1, 3, 5},
                                                         {2, 0, 4, 4}}) {
         const int64_t rows = leaves * leaf_rows;
@@ -304,6 +306,21 @@ TEST_F(Products, LinearBackward) {
   }
 }
 
+// x and dy as parts of the columns of wider matrices: their rows lie far apart, though they are short themselves.
+TEST_F(Products, AWeightGradientFromPartsOfWiderMatrices) {
+  for (Isa each : available_isas()) {
+    const ScopedIsa scoped(each);
+    for (DType dtype : {DType::f32, DType::f64}) {
+      const Tensor x = random({4 * 9, 300}, dtype).slice(1, 3, 16), dy = random({4 * 9, 530}, dtype).slice(1, 7, 200);
+      const Tensor dw = empty(arena_, {200, 16}, dtype);
+      kernels::linear_backward_weight(dy, x, 4, {dw});
+      expect_product(dy.transpose(0, 1), x, nullptr, dw);
+      const Tensor columns_of_dy = random({200, 4 * 9}, dtype).transpose(0, 1);
+      EXPECT_THROW(kernels::linear_backward_weight(columns_of_dy, x, 4, {dw}), Error);
+    }
+  }
+}
+
 // A leaf's column is summed in double and rounded once: large terms that cancel leave the small one. Leaves are added
 // in f32, where 1e8 swallows the 1.
 TEST_F(Products, ColumnSumIsInDoubleWithinALeaf) {
@@ -317,7 +334,7 @@ TEST_F(Products, ColumnSumIsInDoubleWithinALeaf) {
 
 // Everything a training step multiplies, once with each number of threads.
 TEST_F(Products, AnyNumberOfThreadsGivesTheSameBits) {
-  const int64_t rows = 6 * 50, inputs = 150, outputs = 330;
+  const int64_t rows = 6 * 50, inputs = 800, outputs = 330;
   const Tensor x = random({rows, inputs}, DType::f32), w = random({outputs, inputs}, DType::f32),
                bias = random({outputs}, DType::f32), dy = random({rows, outputs}, DType::f32),
                batch_a = random({12, 40, 30}, DType::f32), batch_b = random({12, 30, 20}, DType::f32);
